@@ -208,7 +208,7 @@ def test_the_recipe_for_coding_agents_loses_no_issue_to_a_limit(newcomer: Newcom
 
     told = newcomer.type(recipe("fix"))
 
-    assert "fix: 12 of 12 done, 0 failed, 1 limited" in told
+    assert "fix: 12 of 12 done, 0 failed, 1 rate-limited" in told
     assert {result["credential"] for result in newcomer.results("fix")} <= {f"anthropic-api-key-{n}" for n in (1, 2, 3)}
     assert newcomer.type("git branch --list 'fix-*'").split() == sorted(f"fix-{number}" for number in range(1, 13))
 

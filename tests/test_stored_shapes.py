@@ -351,6 +351,7 @@ def test_the_files_of_a_run_and_what_it_prints_for_programs(agentos: Agentos, tm
     assert list(shape(item).items()) == list({"event": "str", "cached": "bool", **RESULT}.items())
     counts = dict.fromkeys(("exit", "done", "failed", "total", "cached", "left"), "int")
     ends = {"stopped_by": "null", "wakes_at": "null", "seconds": "float"}
+    ends |= dict.fromkeys(("retried", "limited", "rejected", "unreachable"), "int") | {"unreachable_since": "null"}
     assert list(shape(done).items()) == list({"event": "str", "run": "str", **counts, **ends}.items())
     assert [start["event"], item["event"], done["event"]] == ["start", "item", "done"]
     assert list(shape(json.loads((run / "results.jsonl").read_text())).items()) == list(RESULT.items())
@@ -379,7 +380,10 @@ def test_the_progress_for_programs(agentos: Agentos, capfd: pytest.CaptureFixtur
         "failed",
         "retried",
         "limited",
+        "rejected",
+        "unreachable",
         "cached",
+        "unreachable_since",
         "interrupted",
         "parked",
         "done",

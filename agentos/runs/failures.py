@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -25,6 +26,12 @@ def describe_failure(error: str | None, error_type: str | None, place: str | Non
 def describe_result(result: WorkflowResult) -> str:
     """Return one line about a failed result."""
     return describe_failure(result.error, result.metadata.get("error_type"), result.metadata.get("place"))
+
+
+def describe_unreachable(since: float, why: str) -> str:
+    """Return ``no answer from the network since 09:12: ConnectError: ...``."""
+    said = f"no answer from the network since {time.strftime('%H:%M', time.localtime(since))}"
+    return f"{said}: {why}" if why else said
 
 
 def encode_facts(facts: Mapping[str, Any], masked: Callable[[str], str]) -> str:

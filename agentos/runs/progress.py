@@ -28,7 +28,8 @@ class Progress:
     """One event of a run, as ``on_progress`` receives it.
 
     ``kind`` is ``"run_started"``, ``"item_finished"``, ``"item_retried"``, ``"item_limited"``, ``"stopping"``,
-    ``"held"``, ``"going_on"``, ``"worker_left"`` or ``"run_finished"``. ``stats`` are the counts at that time.
+    ``"held"``, ``"going_on"``, ``"unreachable"`` (no answer comes from the network), ``"reachable"``, ``"worker_left"``
+    or ``"run_finished"``. ``stats`` are the counts at that time.
     ``running`` has the ids of up to 20 running items; most events leave it empty.
     """
 
@@ -207,14 +208,14 @@ def _format_event(event: Progress) -> list[_Line]:
     match event.kind:
         case "run_started" | "going_on":
             return [(logging.INFO, "%s", (event.message,))]
-        case "stopping" | "held" | "worker_left":
+        case "stopping" | "held" | "worker_left" | "unreachable" | "reachable":
             return [(logging.WARNING, "%s", (event.message,))]
         case "item_finished":
             return _format_finished(event)
         case "item_retried":
             return [(logging.INFO, "item %s is retried%s", (event.item_id, _format_reason(event)))]
         case "item_limited":
-            return [(logging.INFO, "item %s is rate-limited and waits%s", (event.item_id, _format_reason(event)))]
+            return [(logging.INFO, "item %s waits for a key%s", (event.item_id, _format_reason(event)))]
         case "run_finished":
             return [(logging.INFO, "%s", (summary(event.stats),))]
     return []

@@ -51,9 +51,12 @@ class ProgressStats:
     ``total`` is None while the length of the input is unknown. ``completed`` counts items that are done or failed.
     ``interrupted`` items had started and will run again; ``parked`` ones wait for a limit to end. ``stopped_by`` is why
     the run ended before its input did, ``cause`` the same as one word for programs; ``wakes_at`` is when a run that
-    ended because all credentials are cooling down can continue, in epoch seconds. ``redacted`` counts values from which
-    a secret was removed, ``not_json`` those of which the journal has only the ``repr``; ``usage`` has the tokens that
-    this run used, without those of cached results.
+    ended because all credentials are cooling down can continue, in epoch seconds. Attempts without a result are counted
+    by what stopped them: ``limited`` by a rate limit, ``rejected`` by a refused key (401, 402, 403), ``unreachable`` by
+    the lack of an answer; ``retried`` counts attempts that were followed by another, whatever stopped them but a limit.
+    ``unreachable_since`` is set while no answer comes at all, with the error in ``unreachable_why``. ``redacted``
+    counts values from which a secret was removed, ``not_json`` those of which the journal has only the ``repr``;
+    ``usage`` has the tokens that this run used, without those of cached results.
     """
 
     total: int | None
@@ -73,6 +76,10 @@ class ProgressStats:
     redacted: int = 0
     not_json: int = 0
     usage: Usage = NO_USAGE
+    rejected: int = 0
+    unreachable: int = 0
+    unreachable_since: float | None = None
+    unreachable_why: str = ""
 
     def raise_if_stopped(self) -> None:
         """Raise ``RunStopped`` if the run ended before its input did: by a signal, a halt, a deadline, lost keys."""

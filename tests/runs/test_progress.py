@@ -83,7 +83,7 @@ def test_the_counts_of_an_event_are_those_of_its_moment() -> None:
         (finished(5, "Oh: %s"), [("WARNING", "item item-5 failed: Oh: %s"), ("INFO", "Progress: 5/10 (50.0%)")]),
         (Progress("item_retried", stats(), item_id="a"), [("INFO", "item a is retried")]),
         (Progress("item_retried", stats(), item_id="a", message="late"), [("INFO", "item a is retried: late")]),
-        (Progress("item_limited", stats(), item_id="a"), [("INFO", "item a is rate-limited and waits")]),
+        (Progress("item_limited", stats(), item_id="a"), [("INFO", "item a waits for a key")]),
         (Progress("stopping", stats(), message="waiting for 3"), [("WARNING", "waiting for 3")]),
         (Progress("held", stats(), message="disk full"), [("WARNING", "disk full")]),
         (Progress("going_on", stats(), message="space again"), [("INFO", "space again")]),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .key_monitor import KeyMonitor
     from .request import RunRequest
 
-_EVENTS = ("item_retried", "item_limited", "stopping", "held", "going_on")
+_EVENTS = ("item_retried", "item_limited", "stopping", "held", "going_on", "unreachable", "reachable")
 
 
 class SessionRecords:
@@ -122,6 +122,11 @@ class SessionRecords:
             stopped_by=stats.stopped_by,
             wakes_at=stats.wakes_at,
             seconds=round(stats.elapsed, 3),
+            retried=stats.retried,
+            limited=stats.limited,
+            rejected=stats.rejected,
+            unreachable=stats.unreachable,
+            unreachable_since=stats.unreachable_since,
         )
 
     def _described(self, result: WorkflowResult) -> str:

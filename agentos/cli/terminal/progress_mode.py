@@ -151,7 +151,8 @@ def _build_facts(event: Progress) -> dict[str, Any]:
     if event.message:
         facts["message"] = event.message
     facts |= {"total": stats.total, "completed": stats.completed, "failed": stats.failed, "retried": stats.retried}
-    facts |= {"limited": stats.limited, "cached": stats.cached}
+    facts |= {"limited": stats.limited, "rejected": stats.rejected, "unreachable": stats.unreachable}
+    facts |= {"cached": stats.cached, "unreachable_since": stats.unreachable_since}
     facts |= {"interrupted": stats.interrupted, "parked": stats.parked}
     facts |= {"done": stats.success_count, "elapsed": round(stats.elapsed, 3)}
     if stats.stopped_by is not None:

@@ -95,11 +95,15 @@ def _speed(report: RunReport) -> Iterator[str]:
             f"item duration p50 {format_duration(times.p50)}, p95 {format_duration(times.p95)}, "
             f"max {format_duration(times.longest)}"
         )
-    if report.retried or report.limited:
-        yield (
-            f"{format_count(report.attempts, 'attempt')}: {report.retried:,} retried after an error, "
-            f"{report.limited:,} rate-limited"
-        )
+    counts = {
+        "retried after an error": report.retried,
+        "rate-limited": report.limited,
+        "rejected (401, 402, 403)": report.rejected,
+        "without an answer": report.unreachable,
+    }
+    if any(counts.values()):
+        stopped = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        yield f"{format_count(report.attempts, 'attempt')}: {stopped}"
 
 
 def _failures(report: RunReport, paint: Paint) -> Iterator[str]:
@@ -138,19 +142,21 @@ def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
         yield ""
         yield paint("keys", BOLD)
     if report.keys:
-        head = ("key", "done", "failed", "rate-limited", "used", "waiting")
+        head = ("key", "done", "failed", "rate-limited", "rejected", "no answer", "used", "waiting")
         rows = [
             (
                 clean(key.name, 40),
                 f"{key.done:,}",
                 f"{key.failed:,}",
                 f"{key.limited:,}",
+                f"{key.rejected:,}",
+                f"{key.unreachable:,}",
                 format_duration(key.seconds),
                 format_duration(key.waited) if key.waited else "-",
             )
             for key in report.keys
         ]
-        lines = align_table([head, *rows], right=(1, 2, 3, 4, 5))
+        lines = align_table([head, *rows], right=(1, 2, 3, 4, 5, 6, 7))
         yield f"  {paint(lines[0], DIM)}"
         yield from (f"  {line}" for line in lines[1:])
 

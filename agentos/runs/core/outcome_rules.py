@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...providers.signal import GRAVE_EVENTS, Event, Signal
-from .states import AttemptEnd
+from .states import AttemptEnd, Trouble
 
 TOO_MANY = frozenset({Event.LIMITED, Event.PARKED, Event.RAMP})
 # A retry may help, with another key: these do not yet prove that the key is at fault.
@@ -15,6 +15,15 @@ def classify_signal(event: Event, *, acted: bool) -> AttemptEnd | None:
     if acted or event in TOO_MANY:
         return AttemptEnd.LIMIT
     return AttemptEnd.TRANSIENT if event in _TRANSIENT else None
+
+
+def classify_trouble(event: Event) -> Trouble | None:
+    """Return why the attempt got no result; None if the provider is overloaded or the request is at fault."""
+    if event in TOO_MANY:
+        return Trouble.LIMITED
+    if event in GRAVE_EVENTS:
+        return Trouble.REJECTED
+    return Trouble.UNREACHABLE if event is Event.NETWORK else None
 
 
 def lacks_tokens(signal: Signal | None) -> bool:

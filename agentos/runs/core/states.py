@@ -51,6 +51,14 @@ class Cause(StrEnum):
     FAULT = "fault"  # an error of the journal, the input, the workers, or agentos
 
 
+class Trouble(StrEnum):
+    """The reason why an attempt got no result, where its item is not at fault."""
+
+    LIMITED = "limited"  # by a rate limit, or by the lack of a free key
+    REJECTED = "rejected"  # 401, 402, 403: its key was refused
+    UNREACHABLE = "unreachable"  # no answer at all
+
+
 class Phase(Enum):
     """The phase of a run. It only advances."""
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...util.durations import format_hours, format_minutes
+from ...util.sanitize import make_printable
 from ...util.text_width import clip, display_width, pad, wrap
 from ..results import ProgressStats
 from .event_state import FailedItem
 from .key_table import UNICODE_GLYPHS, BarGlyphs, Row, render_key_rows
-from .phrases import describe_unavailable_keys, format_counts, format_progress, format_time_left
+from .phrases import describe_network, describe_unavailable_keys, format_counts, format_progress, format_time_left
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -88,7 +89,7 @@ def _head(state: DisplayState, width: int, height: int, glyphs: BarGlyphs) -> It
         yield counts
         if left:
             yield [(clip(left, width), "")]
-    rest = describe_unavailable_keys(state.keys, state.now)
+    rest = make_printable(describe_network(state.stats)) or describe_unavailable_keys(state.keys, state.now)
     if rest:
         yield [(clip(rest, width), "yellow")]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...pool.snapshot import OUT_OF_USE, UNAVAILABLE
 from ...util.durations import format_hours, format_rough_duration
+from ..failures import describe_unreachable
 from ..results import ProgressStats
 
 if TYPE_CHECKING:
@@ -44,13 +45,27 @@ def format_progress(stats: ProgressStats) -> str:
 
 
 def format_counts(stats: ProgressStats) -> Iterator[Span]:
-    """Yield the counts of items: done, failed, and those retried, limited or cached."""
+    """Yield the counts of items done and failed, and of attempts that were retried or got no result, by reason."""
     yield f"done {stats.success_count}", "green"
     yield ", ", ""
     yield f"failed {stats.failed}", "red" if stats.failed else ""
-    for count, what in ((stats.retried, "retried"), (stats.limited, "limited"), (stats.cached, "cached")):
+    for what, count in (*_count_troubles(stats), ("cached", stats.cached)):
         if count:
             yield f", {what} {count}", ""
+
+
+def _count_troubles(stats: ProgressStats) -> Iterator[tuple[str, int]]:
+    """Yield the counts of attempts that did not end their item."""
+    yield "retried", stats.retried
+    yield "rate-limited", stats.limited
+    yield "rejected", stats.rejected
+    yield "unreachable", stats.unreachable
+
+
+def describe_network(stats: ProgressStats) -> str:
+    """Return a message while no answer comes from the network; else nothing."""
+    since = stats.unreachable_since
+    return "" if since is None else describe_unreachable(since, stats.unreachable_why)
 
 
 def format_time_left(seconds: float | None, now: float) -> str:
@@ -89,16 +104,12 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
     total = "" if stats.total is None else f" of {stats.total}"
     parts = [f"{stats.success_count}{total} done", f"{stats.failed} failed"]
     parts += [
-        f"{count} {what}"
-        for count, what in [
-            (stats.retried, "retried"),
-            (stats.limited, "limited"),
-            (stats.cached, "from an earlier run"),
-        ]
-        if count
+        f"{count} {what}" for what, count in (*_count_troubles(stats), ("from an earlier run", stats.cached)) if count
     ]
     yield (f"{name}: " if name else "") + ", ".join(parts)
     yield f"took {format_hours(stats.elapsed)}{_format_rate(stats)}"
+    if network := describe_network(stats):
+        yield network
     left = [(stats.interrupted, "interrupted"), (stats.parked, "parked")]
     not_begun = (stats.unfinished or 0) - stats.interrupted - stats.parked
     left += [(not_begun, "not begun")]

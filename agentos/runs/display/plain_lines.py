@@ -12,13 +12,21 @@ from ...util.durations import format_hours
 from ..progress import Progress
 from .eta import Eta, Forecasting
 from .event_state import EventState
-from .phrases import describe_unavailable_keys, format_closing, format_counts, format_progress, format_time_left
+from .phrases import (
+    describe_network,
+    describe_unavailable_keys,
+    format_closing,
+    format_counts,
+    format_progress,
+    format_time_left,
+)
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
 
 _LINE_EVERY, _LINE_AT_MOST_EVERY = 30.0, 2.0
 _STEPS = 10
+_NOTICES = ("stopping", "held", "going_on", "unreachable", "reachable")
 
 
 class PlainProgress:
@@ -86,7 +94,7 @@ class PlainProgress:
             return
         if event.kind == "run_started":
             yield self._events.clean(event.message) or "Starting"
-        elif event.kind in ("stopping", "held", "going_on") and event.message:
+        elif event.kind in _NOTICES and event.message:
             yield self._events.clean(event.message, 10_000)
         if self._is_time():
             yield self._line()
@@ -104,7 +112,8 @@ class PlainProgress:
         parts = ["".join(text for text, _ in format_counts(stats)), format_hours(stats.elapsed)]
         if stats.unfinished != 0 and not self._events.stopping:
             parts.append(format_time_left(self._eta.seconds_left(stats, now), now))
-        rest = describe_unavailable_keys(self._keys(), now) if self._keys is not None else ""
+        rest = describe_network(stats)
+        rest = rest or (describe_unavailable_keys(self._keys(), now) if self._keys is not None else "")
         return f"{format_progress(stats)}: {', '.join(parts)}{f'; {rest}' if rest else ''}"
 
     def _write_line(self, *lines: str) -> None:

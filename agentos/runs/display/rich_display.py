@@ -124,7 +124,7 @@ class RichProgress:
         if self._live is None:
             self._live = _LiveDisplay(self._console, self._draw, redirect=self._redirect)
             self._live.start()
-        if event.kind in ("stopping", "held", "going_on"):
+        if event.kind in ("stopping", "held", "going_on", "unreachable", "reachable"):
             self._live.region.draw_soon()
 
     def _end(self) -> None:

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, ValueNotRecorded
 from ...pool.protocols import RunPool
+from ...providers import Signal
 from ...util.locks import acquire_contended
 from ..context import Context
 from ..core.outcome_rules import lacks_tokens
 from ..core.records import LOST, Attempt, Item
-from ..core.states import AttemptEnd, Cause, Phase, Verdict
-from ..failures import encode_facts
+from ..core.states import AttemptEnd, Cause, Phase, Trouble, Verdict
+from ..failures import describe_result, describe_unreachable, encode_facts
 from ..results import WorkflowResult
 from ..worker import Worker
 from .attempt import PooledAttempt
 from .dispatcher import Dispatcher, Idle
-from .error_policy import classify_error, find_requested_delay, format_error, report_error
+from .error_policy import classify_error, find_requested_delay, find_trouble, format_error, report_error
 from .failure_facts import build_failure_facts
 from .item_source import ItemSource
 from .journal_writer import Recorder
@@ -130,7 +131,7 @@ class EngineRun:
         item, grant, recorder = attempt.item, attempt.grant, self.recorder
         state, publisher = self.state, self._publisher
         now = state.clock.now()
-        name = row = trace = signal = None
+        name = row = trace = signal = trouble = None
         jitter = delay = 0.0
         if error is None:
             ended = AttemptEnd.VALUE
@@ -165,8 +166,11 @@ class EngineRun:
             result.index, result.item, result.item_text = item.index, item.payload, item.text
             result.usage = attempt.usage
         else:
+            trouble = find_trouble(attempt, error, ended, signal)
             traced = ended is AttemptEnd.ERROR or ended is AttemptEnd.TRANSIENT  # a limit needs no traceback
             facts = build_failure_facts(error, signal, state.masked, with_traceback=traced)
+            if trouble is not None:
+                facts["trouble"] = trouble.value
             if self.worker.is_command:
                 facts.setdefault("exit", None)  # agentos ended it, or it did not start
                 facts.setdefault("signal", None)
@@ -195,10 +199,15 @@ class EngineRun:
                 recorder.record_failed(attempt, result, trace)
             elif verdict is not Verdict.LATE:
                 recorder.record_end(verdict.value, attempt, result.error, trace)
+            answers_again = self._note_network(verdict, trouble, signal, result, now)
             if announcing:
                 publisher.announcing.append(None)
         finally:
             lock.release()
+        if trouble is Trouble.UNREACHABLE:
+            self.announce_unreachable()
+        elif answers_again:
+            publisher.emit("reachable", "the network answers again")
         try:
             if verdict is Verdict.LATE:
                 recorder.record_late(attempt, value, result.error)
@@ -217,6 +226,41 @@ class EngineRun:
         if state.may_park and not self._running:
             self.timers.wake()
         return verdict
+
+    def _note_network(
+        self, verdict: Verdict, trouble: Trouble | None, signal: Signal | None, result: WorkflowResult, now: float
+    ) -> bool:
+        """Count what stopped the attempt. Return whether the network answers again. The caller holds the lock."""
+        stats, network = self.state.stats, self.state.network
+        if trouble is not None and verdict is not Verdict.LATE:
+            stats.limited += trouble is Trouble.LIMITED
+            stats.rejected += trouble is Trouble.REJECTED
+            stats.unreachable += trouble is Trouble.UNREACHABLE
+        if trouble is Trouble.UNREACHABLE:
+            network.on_unanswered(describe_result(result), now, self.state.clock.wall())
+            return False
+        if network.since is None:
+            return False  # nearly always
+        if not result.success and trouble is None and (signal is None or signal.status is None):
+            return False  # an error that says nothing about the network
+        stats.unreachable_since, stats.unreachable_why = None, ""
+        return network.on_answer()
+
+    def announce_unreachable(self) -> None:
+        """Say that no answer comes, if it is time for that; else have the timer thread do it."""
+        state, network = self.state, self.state.network
+        with state.lock:
+            since = network.since
+            if since is None or state.clock.now() < network.due_at:
+                due_at = network.due_at
+                since = None
+            else:
+                network.said = True
+                state.stats.unreachable_since, state.stats.unreachable_why = since, network.why
+        if since is None:
+            self.timers.schedule(due_at)
+        else:
+            self._publisher.emit("unreachable", describe_unreachable(since, network.why))
 
     def requeue(self, attempt: Attempt, why: str) -> bool:
         """Release the attempt's key and make its item the next to run, without using up a retry.
@@ -285,7 +329,7 @@ class EngineRun:
             stats.interrupted = scheduler.interrupted
         else:
             kind = "item_retried" if verdict is Verdict.RETRY else "item_limited"
-            stats.retried, stats.limited = scheduler.retried, scheduler.limited
+            stats.retried = scheduler.retried
             if self._publisher.wants_items:
                 self._publisher.emit(kind, result.error or "", attempt.item.id)
             self.timers.schedule(scheduler.next_due)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 
 from ...errors import (
@@ -23,9 +24,9 @@ from ...providers.answers.date_and_number_formats import parse_delay
 from ...providers.clients.client_table import SDKS, get_package
 from ...providers.clients.exceptions import find_own_error
 from ...providers.signal import GENERIC_PROVIDERS
-from ..core.outcome_rules import TOO_MANY, classify_signal
+from ..core.outcome_rules import TOO_MANY, classify_signal, classify_trouble
 from ..core.records import Attempt
-from ..core.states import AttemptEnd
+from ..core.states import AttemptEnd, Trouble
 from .attempt import PooledAttempt
 
 log = logging.getLogger("agentos")
@@ -33,6 +34,10 @@ log = logging.getLogger("agentos")
 RetryRule = Callable[[BaseException], bool]
 
 _MAX_TEXT = 20_000  # an exception may quote an answer of megabytes
+
+_DEEPEST = 5  # causes followed
+# Functions of asyncio, anyio and socket that a timed-out connection was cancelled in.
+_CONNECTS = frozenset({"create_connection", "open_connection", "sock_connect", "_sock_connect", "connect_tcp"})
 
 _UNSERVABLE = (
     NoUsableCredential,
@@ -133,6 +138,39 @@ def classify_error(
         )
         return AttemptEnd.ERROR
     return AttemptEnd.TRANSIENT if transient else AttemptEnd.ERROR
+
+
+def find_trouble(
+    attempt: Attempt, error: BaseException, ended: AttemptEnd, signal: Signal | None = None
+) -> Trouble | None:
+    """Return why the attempt got no result, if its item is not at fault. *signal* and *ended* are those of *error*."""
+    lease = attempt.lease
+    if signal is None and lease is not None and lease.trouble is not None:
+        if lease.trouble in ("rejected", "spent"):
+            return Trouble.REJECTED
+        signal = lease.signal
+    found = None if signal is None else classify_trouble(signal.event)
+    if found is Trouble.UNREACHABLE and signal is not None and _is_own_timeout(error, signal):
+        found = None
+    if found is None and ended in (AttemptEnd.LIMIT, AttemptEnd.NO_KEY):
+        return Trouble.LIMITED
+    return found
+
+
+def _is_own_timeout(error: BaseException, signal: Signal) -> bool:
+    """True if a plain TimeoutError says nothing about the network: it did not end a connection that was being made."""
+    if not signal.gave_up or "exception TimeoutError" not in signal.evidence:
+        return False
+    chain: list[BaseException | None] = [error]
+    for _ in range(_DEEPEST):
+        last = chain[-1]
+        chain.append(None if last is None else last.__cause__ or last.__context__)
+    return not any(
+        frame.f_code.co_name in _CONNECTS
+        for each in chain
+        if each is not None
+        for frame, _ in traceback.walk_tb(each.__traceback__)
+    )
 
 
 def format_error(error: BaseException) -> str:

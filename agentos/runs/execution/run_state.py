@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ...pool.protocols import RunPool
 from ...util.clock import Clock
 from ..core.item_scheduler import ItemScheduler
+from ..core.network_watch import NetworkWatch
 from ..options import RunOptions
 from ..results import ProgressStats
 from .idle_workers import IdleWorkers
@@ -26,6 +27,7 @@ class RunState:
         "is_over",
         "lock",
         "may_park",
+        "network",
         "on_room",
         "options",
         "pause_reason",
@@ -54,6 +56,7 @@ class RunState:
         self.secrets = secrets
         self.lock = threading.Lock()
         self.idle = IdleWorkers()
+        self.network = NetworkWatch()
         # The run ends if the limits last longer than it may wait.
         self.may_park = pool is not None and (options.max_wait is not None or options.deadline is not None)
         self.closing = False  # nothing more will start

@@ -272,7 +272,10 @@ class Shutdown:
                 self._recorder.record_note(f"stopped by {stats.stopped_by}")
         stats.parked = len(parked)
         stats.interrupted = scheduler.interrupted
-        stats.retried, stats.limited = scheduler.retried, scheduler.limited
+        stats.retried = scheduler.retried
+        network = self._state.network
+        if network.since is not None and not (stats.success_count > stats.cached or stats.limited or stats.rejected):
+            stats.unreachable_since, stats.unreachable_why = network.since, network.why  # no answer in the whole run
         if stats.total is None:
             stats.total = scheduler.taken
         if forced and process_exit.owner is not None:

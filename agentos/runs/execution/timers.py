@@ -50,6 +50,8 @@ class RunningAttempts(Protocol):
 
     def interrupt(self, attempt: Attempt) -> None: ...
 
+    def announce_unreachable(self) -> None: ...
+
 
 class TimerThread:
     """Sleeps until the next due instant, then runs what is due."""
@@ -113,7 +115,7 @@ class TimerThread:
             overdue = self._next_overdue()
         instants = [self._dispatcher.completions.armed_at, due, overdue]
         if phase is Phase.RUNNING:
-            instants.append(state.scheduler.deadline)
+            instants += [state.scheduler.deadline, state.network.due_at]
         if phase is Phase.DRAINING:
             instants.append(self.grace_until)
         if phase is Phase.FORCED and not state.is_over:
@@ -154,6 +156,8 @@ class TimerThread:
             self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)
         if now >= self.grace_until and state.scheduler.phase is Phase.DRAINING:
             self._shutdown.stop("the end of the grace period", force=True)
+        if now >= state.network.due_at:
+            self._attempts.announce_unreachable()
         if woken:
             state.idle.wake(woken)
         if state.may_park:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ..core.states import Trouble
 from ..journal.entry_kinds import RecordedState
 from ..journal.entry_text import replace_surrogates
 from ..journal.known_items import KnownItems
@@ -25,7 +26,8 @@ _WALK: Final = (
     "select seq, at, kind, item, token, credential, duration, error, "
     "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end, "
     "case when kind = 'failed' then detail ->> '$.place' end, "
-    "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end "
+    "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end, "
+    "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end "
     "from entries where seq <= ? order by seq"
 )
 _REFUSED: Final = f"select item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
@@ -56,6 +58,8 @@ class KeyTotals:
     retried: int = 0
     limited: int = 0
     seconds: float = 0.0
+    rejected: int = 0
+    unreachable: int = 0
 
 
 class JournalScan:
@@ -68,6 +72,7 @@ class JournalScan:
         self.causes = FailureCauses()
         self.durations = array("d")  # of done items
         self.ends: Counter[str] = Counter()
+        self.troubles: Counter[str] = Counter()  # why attempts got no result
         self.unfinished: dict[RecordedState, list[str]] = {}
         self.refused = 0  # items that failed because their id was taken
         self.never_begun: int | None = None  # planned items without an entry; None without a plan
@@ -110,6 +115,7 @@ class JournalScan:
         detail: str | None,
         place: str | None,
         code: str | int | None,
+        trouble: str | None,
     ) -> None:
         if item is None:
             self._add_event(at, kind, detail)
@@ -124,8 +130,12 @@ class JournalScan:
         elif kind in _ENDS_ATTEMPT and token is not None:
             self._open.discard(token)
             self.ends[kind] += 1
+            if trouble is None and kind == "limited":
+                trouble = Trouble.LIMITED  # as version 0.1.0 wrote it
+            if trouble is not None:
+                self.troubles[trouble] += 1
             if credential is not None:
-                self._add_use(credential, kind, duration or 0.0, still=state is not None)
+                self._add_use(credential, kind, trouble, duration or 0.0, still=state is not None)
         if kind == "done" and state is not None:
             self.durations.append(duration or 0.0)
         if kind in ("done", "failed", "duplicate"):
@@ -150,7 +160,7 @@ class JournalScan:
             elif kind == "note" and detail is not None and detail.startswith(STOPPED_BY):
                 session.note = detail
 
-    def _add_use(self, credential: str, kind: str, seconds: float, *, still: bool) -> None:
+    def _add_use(self, credential: str, kind: str, trouble: str | None, seconds: float, *, still: bool) -> None:
         key = self.keys.get(credential)
         if key is None:
             key = self.keys[credential] = KeyTotals()
@@ -161,8 +171,9 @@ class JournalScan:
             key.failed += still
         elif kind == "retry":
             key.retried += 1
-        elif kind == "limited":
-            key.limited += 1
+        key.limited += trouble == Trouble.LIMITED
+        key.rejected += trouble == Trouble.REJECTED
+        key.unreachable += trouble == Trouble.UNREACHABLE
 
     def _keep(self, state: RecordedState, item_id: str) -> None:
         ids = self.unfinished.setdefault(state, [])

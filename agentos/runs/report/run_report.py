@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from agentos.errors import JournalUnavailable
 
+from ..core.states import Trouble
 from ..exports.event_log import EVENTS_NAME, read_events
 from ..journal.entry_kinds import RecordedState
 from ..journal.journal_files import JournalFiles, locate_files
@@ -54,7 +55,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """The use of one credential: items done and failed, attempts retried and rate-limited, seconds of use.
+    """The use of one credential: items done and failed, attempts by what stopped them, seconds of use.
 
     ``waited`` are the seconds that workers lost waiting for it.
     """
@@ -66,6 +67,8 @@ class KeyUse:
     limited: int
     seconds: float
     waited: float
+    rejected: int = 0
+    unreachable: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the use of the credential as a JSON object."""
@@ -77,6 +80,8 @@ class KeyUse:
             "limited": self.limited,
             "seconds": self.seconds,
             "waited": self.waited,
+            "rejected": self.rejected,
+            "unreachable": self.unreachable,
         }
 
 
@@ -108,9 +113,9 @@ class RunReport:
 
     ``total`` is None while the length of its input is not known. ``counts`` has every state; ``not_begun`` are pending
     items without any entry. ``wall`` is the running time of all sessions together, and ``rate`` the items finished per
-    second of it. ``other_failures`` are failed items with causes that are not in ``failures``. ``unfinished`` has the
-    first ids of each state. ``damage`` says what is wrong with the journal: then everything else covers the part before
-    it.
+    second of it. ``limited``, ``rejected`` and ``unreachable`` count attempts by what stopped them. ``other_failures``
+    are failed items with causes that are not in ``failures``. ``unfinished`` has the first ids of each state.
+    ``damage`` says what is wrong with the journal: then everything else covers the part before it.
     """
 
     name: str
@@ -133,6 +138,8 @@ class RunReport:
     unfinished: Mapping[str, tuple[str, ...]]
     damage: str | None
     card: RunCard | None
+    rejected: int = 0
+    unreachable: int = 0
 
     @property
     def left(self) -> int:
@@ -163,6 +170,8 @@ class RunReport:
             "damage": self.damage,
             "card": None if self.card is None else self.card.as_json(),
             "left": self.left,
+            "rejected": self.rejected,
+            "unreachable": self.unreachable,
         }
 
 
@@ -213,7 +222,9 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         keys=_keys(tally.keys, waiting),
         attempts=tally.attempts,
         retried=tally.ends["retry"],
-        limited=tally.ends["limited"],
+        limited=tally.troubles[Trouble.LIMITED],
+        rejected=tally.troubles[Trouble.REJECTED],
+        unreachable=tally.troubles[Trouble.UNREACHABLE],
         durations=Durations.of(tally.durations),
         wall=on,
         rate=finished / on if finished and on > 0 else None,
@@ -266,6 +277,8 @@ def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime) -> tuple[KeyUse, 
             key.limited,
             key.seconds,
             waiting.by_key.get(name, 0.0),
+            key.rejected,
+            key.unreachable,
         )
         for name in names
         for key in [keys.get(name, nothing)]

@@ -67,7 +67,7 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
         "     runs/sample_runs.py:29 in by_fate, e.g. odd-1",
     ]
     assert "3 min 12 s of workers' time lost waiting for keys" in lines
-    assert "  alice     0       0             0   0 s  3 min 12 s" in lines
+    assert "  alice     0       0             0         0          0   0 s  3 min 12 s" in lines
     assert "  pending  f" in lines
     assert next_commands(out) == [
         "agentos run items.txt -j 2 -- echo 'a b' --fresh",

@@ -13,6 +13,7 @@ from agentos.runs.display.phrases import (
     describe_unavailable_keys,
     format_clock_time,
     format_closing,
+    format_counts,
     format_time_left,
     format_until,
 )
@@ -144,3 +145,21 @@ def test_the_speed_is_told_in_a_unit_that_fits(completed: int, elapsed: float, s
     )
 
     assert list(format_closing(stats))[1].partition(",")[1:] == tuple(said.partition(",")[1:])
+
+
+def test_attempts_without_a_result_are_counted_by_what_stopped_them() -> None:
+    stats = ProgressStats(10, retried=2, limited=3, rejected=4, unreachable=5)
+
+    assert "".join(text for text, _ in format_counts(stats)) == (
+        "done 0, failed 0, retried 2, rate-limited 3, rejected 4, unreachable 5"
+    )
+    assert next(iter(format_closing(stats))) == (
+        "0 of 10 done, 0 failed, 2 retried, 3 rate-limited, 4 rejected, 5 unreachable"
+    )
+
+
+def test_the_summary_says_since_when_the_network_does_not_answer() -> None:
+    at = time.mktime((2026, 11, 16, 9, 12, 0, 0, 0, -1))
+    stats = ProgressStats(1, unreachable_since=at, unreachable_why="ConnectError: refused")
+
+    assert "no answer from the network since 09:12: ConnectError: refused" in list(format_closing(stats))

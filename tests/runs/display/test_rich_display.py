@@ -80,7 +80,7 @@ def test_the_live_region_shows_how_far_what_runs_and_what_failed() -> None:
 
     assert bar.startswith("━━━")
     assert bar.endswith("5/10 (50.0%)  0:00:05")
-    assert told.startswith("done 4, failed 1, retried 2, limited 3, cached 1, running 2 ")
+    assert told.startswith("done 4, failed 1, retried 2, rate-limited 3, cached 1, running 2 ")
     assert "about 0:00:06 left" in told
     assert rest == ["running  doc-5 0:00  doc-6 0:00", "failed   doc-4: ValueError: no such page"]
     assert "left" not in stopping[1]
