@@ -95,7 +95,9 @@ class CommandAttempts:
         code = os.waitstatus_to_exitcode(status)
         if code or (outcome is not None and outcome.failed is not None):
             raise _failure(code, captured, outcome)
-        value = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
+        value: dict[str, Any] = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
+        if captured.stdout_head is not None:
+            value["stdout_head"] = captured.stdout_head
         return value if outcome is None or not outcome.usage else {**value, "usage": dict(outcome.usage)}
 
     def _parse_outcome(self, attempt: Attempt, completed: Completed) -> CommandOutcome | None:

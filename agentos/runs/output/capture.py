@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 from ...util.private_folder import PrivateFolder
 from ...util.sanitize import make_printable, shorten
 from .item_log import MAX_LOG_SIZE, ItemLog, LogFolder
-from .line_buffer import LineBuffer, cut, split
+from .line_buffer import LineBuffer, cut, cut_start, split
 from .stream_redaction import StreamRedactor
 
 if TYPE_CHECKING:
     from ..core.records import Attempt
 
-MAX_KEPT = 1 << 16  # bytes of standard output that become the item's value
+MAX_KEPT = 1 << 16  # bytes at the end of standard output that become the item's value
+MAX_HEAD = 1 << 12  # bytes at its beginning that are kept too, if there was more
 
 _TAIL = 20  # lines
 _LONGEST_LINE = 500  # characters of a line of the tail
@@ -45,12 +46,16 @@ class OutputScreen(Protocol):
 class CapturedOutput:
     """The part of an attempt's output that is kept."""
 
-    stdout: str  # the beginning
-    truncated: bool  # there was more
+    stdout: str  # its end
+    stdout_head: str | None  # its beginning; None if ``stdout`` is all of it
     tail: tuple[str, ...]  # last non-blank lines of both streams, safe for a terminal
     error_tail: tuple[str, ...]  # the same of standard error alone
     silent_since: float  # time of the last byte, or of the start, by the clock of ``OutputCapture``
     log: Path | None
+
+    @property
+    def truncated(self) -> bool:
+        return self.stdout_head is not None
 
 
 class OutputCapture:
@@ -121,7 +126,9 @@ class ItemOutput:
         self._log = log
         self._lock = threading.Lock()
         self._streams: dict[str, _OutputStream] = {}
-        self._kept = bytearray()
+        self._head = b""
+        self._end = bytearray()
+        self._printed = 0  # bytes of standard output
         self._tail: deque[str] = deque(maxlen=_TAIL)
         self._error_tail: deque[str] = deque(maxlen=_TAIL)
         self._captured: CapturedOutput | None = None
@@ -169,10 +176,12 @@ class ItemOutput:
         outputs.discard(self)
         if outputs.screen is not None:
             outputs.screen.attempt_ended(self.item_id, self.index, path)
-        stdout = cut(bytes(self._kept), outputs.keep)
-        truncated = len(self._kept) > outputs.keep
-        text = stdout.decode("utf-8", "replace")
-        return CapturedOutput(text, truncated, tuple(self._tail), tuple(self._error_tail), self.silent_since, path)
+        end, head = bytes(self._end[-outputs.keep :]), None
+        if self._printed > outputs.keep:
+            end, head = cut_start(end), cut(self._head, MAX_HEAD).decode("utf-8", "replace")
+        return CapturedOutput(
+            end.decode("utf-8", "replace"), head, tuple(self._tail), tuple(self._error_tail), self.silent_since, path
+        )
 
     def _new_stream(self, name: str) -> _OutputStream:
         redactors = self._outputs.redactors
@@ -200,9 +209,12 @@ class ItemOutput:
 
     def _keep(self, stream: _OutputStream, text: bytes) -> None:
         if stream.name == "stdout":
-            room = self._outputs.keep + 1 - len(self._kept)  # one more byte shows that there was more
-            if room > 0:
-                self._kept += text[:room]
+            if len(self._head) <= MAX_HEAD:
+                self._head += text[: MAX_HEAD + 1 - len(self._head)]  # one byte more, by which it is cut
+            self._printed += len(text)
+            self._end += text
+            if len(self._end) > 2 * self._outputs.keep:  # not at each line: that would move all of it each time
+                del self._end[: -self._outputs.keep]
         for line in stream.last_lines(text):
             self._tail.append(line)
             if stream.name == "stderr":

@@ -57,6 +57,14 @@ def cut(text: bytes, longest: int) -> bytes:
     return text if len(text) <= longest else text[: _find_cut(text, longest)]
 
 
+def cut_start(text: bytes) -> bytes:
+    """Return *text* without the rest of a character that was split at its beginning."""
+    start = 0
+    while start < min(3, len(text)) and text[start] & 0xC0 == 0x80:  # such a byte continues a character of UTF-8
+        start += 1
+    return text[start:]
+
+
 def _pieces(line: bytes, *, whole: bool) -> Iterator[tuple[bytes, bool]]:
     start = 0
     while len(line) - start > MAX_LINE:

@@ -158,14 +158,31 @@ def test_binary_is_logged_as_it_is_and_can_be_had_back_from_the_screens_text(tmp
     assert captured.stdout == data.decode("utf-8", "replace")
 
 
-def test_the_beginning_of_standard_output_is_kept_and_no_character_torn(tmp_path: Path) -> None:
+def test_the_end_of_standard_output_is_kept_and_no_character_torn(tmp_path: Path) -> None:
     item = outputs(tmp_path, keep=10).open("item", 0, 1)
-    item.write("stdout", "nine-byteé and more".encode())
+    item.write("stdout", "more and énine-byte".encode())
     item.write("stderr", b"not this")
 
     captured = item.finish()
 
     assert (captured.stdout, captured.truncated) == ("nine-byte", True)
+    assert captured.stdout_head == "more and énine-byte"
+
+
+@pytest.mark.parametrize("piece", [7, 100_000])
+def test_of_long_output_the_first_4_kib_and_the_last_64_are_kept(tmp_path: Path, piece: int) -> None:
+    printed = "".join(f"line {number} é\n" for number in range(30_000)).encode()
+    item = outputs(tmp_path).open("item", 0, 1)
+    for start in range(0, len(printed), piece):
+        item.write("stdout", printed[start : start + piece])
+
+    captured = item.finish()
+
+    assert captured.stdout_head is not None
+    assert printed.startswith(captured.stdout_head.encode())
+    assert printed.endswith(captured.stdout.encode())
+    assert 4_093 <= len(captured.stdout_head.encode()) <= 4_096
+    assert 65_533 <= len(captured.stdout.encode()) <= 65_536
 
 
 def test_exactly_as_much_as_is_kept_is_not_truncated(tmp_path: Path) -> None:
@@ -174,7 +191,7 @@ def test_exactly_as_much_as_is_kept_is_not_truncated(tmp_path: Path) -> None:
 
     captured = item.finish()
 
-    assert (captured.stdout, captured.truncated) == ("ten bytes!", False)
+    assert (captured.stdout, captured.truncated, captured.stdout_head) == ("ten bytes!", False, None)
 
 
 def test_the_tail_is_the_last_twenty_lines_that_say_something(tmp_path: Path) -> None:
