@@ -41,6 +41,14 @@ class Usage:
         """All tokens of the prompt and the answer."""
         return self.input + self.cache_read + self.cache_write + self.output
 
+    def __str__(self) -> str:
+        parts = [f"{self.input:,} in", f"{self.output:,} out"]
+        if self.reasoning:
+            parts[-1] += f" ({self.reasoning:,} reasoning)"
+        cached = ((self.cache_read, "read from cache"), (self.cache_write, "written to cache"))
+        parts += [f"{count:,} {what}" for count, what in cached if count]
+        return f"{self.total:,} tokens: {', '.join(parts)}"
+
     def to_json(self) -> dict[str, int]:
         """Return the figures by name, for JSON."""
         return {each.name: getattr(self, each.name) for each in fields(self)}

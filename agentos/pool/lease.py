@@ -11,7 +11,10 @@ from types import TracebackType
 from typing import Protocol
 from weakref import WeakSet
 
+from ..costs.usage import Usage
+from ..costs.usage_log import UsageLog
 from ..errors import LeaseLost
+from ..providers.answers.usage import StatedUsage, parse_reported_usage
 from ..providers.clients.untrusted import read_attribute
 from ..providers.signal import Signal
 from .core.cost import AbsurdUsage, is_absurd, parse_used
@@ -167,9 +170,30 @@ class Lease:
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
         """Report what was really used: ``settle(input_tokens=900, output_tokens=120)``. The last report counts.
 
-        Usage with a figure that no call can have (below zero, not finite, above 1e9) is ignored; the log notes it once.
+        *used* may also be the ``usage`` object of an answer, as a mapping. Usage with a figure that no call can have
+        (below zero, not finite, above 1e9) is ignored; the log notes it once.
         """
-        return self._settle(amounts if used is None else {**used, **amounts})
+        stated = parse_reported_usage(amounts if used is None else {**used, **amounts})
+        return self.settle_stated(stated.counted, stated.billed)
+
+    def settle_stated(self, counted: Mapping[str, float], billed: Usage) -> bool:
+        """Report what was used as it counts against the limits, and as it is billed."""
+        settled = self._settle(counted)
+        log, grant = self._usage_log(), self._held()
+        if log is not None and not any(map(is_absurd, counted.values())):
+            log.set_total(grant.token, grant.key.name, billed)
+        return settled
+
+    def _usage_log(self) -> UsageLog | None:
+        """Return where the usage of the attempt is collected that uses this lease."""
+        attempt = CURRENT_ATTEMPT.get()
+        return None if attempt is None else attempt.usage_log
+
+    def _add_usage(self, signal: Signal | None) -> None:
+        """Add the usage that an answer states to that of the attempt."""
+        log, grant = self._usage_log(), self._held()
+        if log is not None and signal is not None:
+            log.add_call(grant.token, grant.key.name, signal.billed or StatedUsage(signal.usage).billed)
 
     def _settle(self, amounts: Mapping[str, float], *, whole: bool = True) -> bool:
         grant = self._grant or self._held()
@@ -203,7 +227,9 @@ class Lease:
         clients and providers in docs/limits.md. Returns the signal it was read as; None if a provider's client does not
         make such an object. The lease stays in force.
         """
-        return self._pool.report_answer(self._held(), thing)[0]
+        signal = self._pool.report_answer(self._held(), thing)[0]
+        self._add_usage(signal)
+        return signal
 
     def _held(self) -> Grant:
         if self._grant is None:
@@ -228,10 +254,11 @@ class ItemLease(Lease):
     It keeps what its holder reported, because an attempt that then raises failed because of that, not of its item.
     """
 
-    __slots__ = ("_open", "_used", "last_report", "signal", "trouble")
+    __slots__ = ("_log", "_open", "_used", "last_report", "signal", "trouble")
 
-    def __init__(self, pool: LeaseIssuer, grant: Grant) -> None:
+    def __init__(self, pool: LeaseIssuer, grant: Grant, log: UsageLog | None = None) -> None:
         super().__init__(pool, grant)
+        self._log = log
         self._used: dict[str, float] = {"requests": 0}  # of the calls made through a transport
         self._open: WeakSet[Abandonable] = WeakSet()  # streams that those calls may still read
         self.trouble: str | None = None  # the report acted on: "limited", "rejected", "spent", or a signal's name
@@ -268,8 +295,13 @@ class ItemLease(Lease):
         if last is None or (last is not error and last is not read_attribute(error, "response")):
             self._report(signal, sure=sure)
 
+    def _usage_log(self) -> UsageLog | None:
+        return self._log
+
     def _report(self, thing: object, *, sure: bool) -> Signal | None:
         self.signal, acted = self._pool.report_answer(self._held(), thing, sure=sure)
+        if not self._used["requests"] and thing is not self.last_report:  # else a transport has read the answers
+            self._add_usage(self.signal)
         self.last_report = thing
         if acted and self.signal is not None:
             self.trouble = self.signal.event.name.lower()
@@ -297,7 +329,7 @@ class ItemLease(Lease):
         return acted
 
     def add_usage(self, usage: Mapping[str, float], *, whole: bool = True) -> None:
-        """Add the usage reported at the end of a stream; not *whole*: it ended before all was reported."""
+        """Add what a call used of the limits; not *whole*: it ended before all was reported."""
         if self._held().key.quota.limits:
             self._settle(self._add_to_total(usage), whole=whole)
 
@@ -327,7 +359,10 @@ class CurrentAttempt(Protocol):
     @property
     def ended(self) -> bool: ...
 
-    def item_lease(self) -> ItemLease: ...
+    @property
+    def usage_log(self) -> UsageLog: ...
+
+    def item_lease(self) -> ItemLease | None: ...
 
 
 # A worker that requests a second lease while it holds one would deadlock if all do. So the pool looks here first and

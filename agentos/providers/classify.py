@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .answers.bodies import Document, find_usage, has_error, parse_document, parse_success_document
+from .answers.bodies import Document, has_error, parse_document, parse_success_document
 from .answers.date_and_number_formats import parse_number
 from .answers.error_details import ErrorDetails, parse_error
 from .answers.event_rules import determine_event, infer_status, map_status
@@ -13,6 +13,7 @@ from .answers.headers import parse_headers
 from .answers.readings import last_valid, parse_provider_time, parse_readings
 from .answers.refusal import RefusedAnswer, find_dimensions, is_scoped, parse_body_readings
 from .answers.retry_delay import determine_wait
+from .answers.usage import NOTHING_STATED, find_usage
 from .dialect import Dialect
 from .dialects import DEFAULT, DIALECTS, find_dialect, parse_host
 from .signal import LARGEST, LONGEST_DELAY, Event, Signal
@@ -97,12 +98,13 @@ def _build_success(
     now: float,
     model: str | None,
 ) -> Signal:
-    usage: Mapping[str, float] = {}
+    stated = NOTHING_STATED
     if document is not None:
-        usage = find_usage(document)
+        stated = find_usage(document)
         model = model or _find_model(document, None)
         dialect = dialect or _detect_dialect(document)
     dialect = dialect or DEFAULT
+    usage = stated.counted
     if not usage and _COST in fields:
         cost = last_valid(fields[_COST], parse_number)
         usage = {} if cost is None or cost > LARGEST else {"tokens": cost}
@@ -116,6 +118,7 @@ def _build_success(
         scoped=model is not None and dialect.per_model,
         organisation=_find_organisation(fields),
         usage=usage,
+        billed=stated.billed,
     )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from ..costs.usage import NO_USAGE, Usage
+
 LARGEST = 1e15  # a larger limit is invalid
 LONGEST_DELAY = 35 * 86_400.0  # no window of a provider is longer
 
@@ -88,9 +90,10 @@ class Signal:
     model: str | None = None  # if the caller or the answer names it
     scoped: bool = False  # the limit applies to that model only
     organisation: str | None = None  # the account, if the answer names it
-    usage: Mapping[str, float] = field(default_factory=dict)  # input_tokens, output_tokens
+    usage: Mapping[str, float] = field(default_factory=dict)  # input_tokens, output_tokens, as the limits count them
     retried: int = 0  # the client's own retries, as far as it reports them
     gave_up: bool = False  # the caller's timeout expired: that does not indicate a network failure
+    billed: Usage = NO_USAGE  # the same tokens as they are billed
 
     def sane(self) -> Signal:
         """Return the signal without impossible values: negative, absurdly large, or not numbers."""
@@ -101,8 +104,12 @@ class Signal:
         evidence = tuple(str(each) for each in self.evidence)
         delay = _in_range(self.delay, LONGEST_DELAY)
         words = (self.provider, *self.dimensions, self.model or "", self.organisation or "")
-        if not isinstance(self.event, Event) or not all(isinstance(word, str) for word in words):
-            raise TypeError("a signal's event must be an Event; its names must be text")
+        if (
+            not isinstance(self.event, Event)
+            or not isinstance(self.billed, Usage)
+            or not all(isinstance(word, str) for word in words)
+        ):
+            raise TypeError("a signal's event must be an Event, its billed a Usage; its names must be text")
         found = (delay, readings, usage, evidence)
         if found == (self.delay, self.readings, self.usage, self.evidence):
             return self
@@ -123,6 +130,7 @@ class Signal:
                 return False
         return (
             type(self.provider) is str
+            and type(self.billed) is Usage
             and type(self.model) in _OPTIONAL_TEXT
             and type(self.organisation) in _OPTIONAL_TEXT
         )

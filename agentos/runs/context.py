@@ -13,7 +13,11 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from ..costs.usage import NO_USAGE, Usage
+from ..costs.usage_log import UsageLog
 from ..pool.lease import ItemLease
+from ..pool.requests import AbsurdUsage, parse_used
+from ..providers.answers.usage import parse_reported_usage
 from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 from ..util.private_folder import PrivateFolder, UnsafePath, folder_of, make_folders
 
@@ -29,7 +33,7 @@ class Context:
     runs again without losing a retry.
     """
 
-    __slots__ = ("_folder", "attempt", "index", "item_id", "lease", "log", "stopping")
+    __slots__ = ("_folder", "_usage_log", "attempt", "index", "item_id", "lease", "log", "stopping")
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Context:
         stopping: threading.Event,
         folder: CheckpointFolder,
         index: int = 0,
+        usage_log: UsageLog | None = None,
     ) -> None:
         self.item_id = item_id
         self.index = index  # position in the input, from 0
@@ -47,6 +52,7 @@ class Context:
         self.stopping = stopping  # set when the run stops: finish soon, or raise agentos.Interrupted
         self.log = ItemLogger(logging.getLogger("agentos.worker"), {"item_id": item_id})
         self._folder = folder
+        self._usage_log = usage_log
 
     @property
     def checkpoint(self) -> Path:
@@ -56,11 +62,26 @@ class Context:
         return self._folder.path_for(self.item_id)
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
-        """Report what the call really used; see ``Lease.settle``. Without a lease this does nothing."""
+        """Report what the item's calls really used; see ``Lease.settle``. It is part of the item's result.
+
+        Calls through ``context.http`` and the pool's transports report it by themselves.
+        """
         if self.lease is None:
+            if self._usage_log is not None:
+                self._usage_log.set_total(None, None, read_usage(used, amounts))
             return False
         self.lease.require()
         return self.lease.settle(used, **amounts)
+
+
+def read_usage(used: Mapping[str, float] | None, amounts: Mapping[str, float]) -> Usage:
+    """Return the usage that an attempt without a lease reports. Raises ValueError if it is not one."""
+    stated = parse_reported_usage(amounts if used is None else {**used, **amounts})
+    try:
+        parse_used("settle", stated.counted)
+    except AbsurdUsage:
+        return NO_USAGE
+    return stated.billed
 
 
 class ItemLogger(logging.LoggerAdapter[logging.Logger]):

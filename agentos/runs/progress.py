@@ -248,6 +248,8 @@ def summary(stats: ProgressStats) -> str:
         for name, count in [("interrupted", stats.interrupted), ("parked", stats.parked), ("cached", stats.cached)]
         if count
     ]
+    if stats.usage:
+        parts.append(f"tokens {stats.usage.total}")
     parts.append(f"duration {stats.elapsed:.2f}s")
     if stats.stopped_by is not None:
         parts.append(f"stopped by {stats.stopped_by}")

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import AgentOSError, ForeignHost, LeaseLost, NeverFits
-from ..pool.lease import Abandonable
+from ..pool.lease import CURRENT_ATTEMPT, Abandonable
 from ..pool.requests import ONE_REQUEST, Grant, LeaseRequest
 from ..providers.answers.body_sniffer import BodySniffer
 from ..providers.answers.headers import parse_body_type
+from ..providers.answers.usage import StatedUsage
 from ..providers.classify import classify
 from ..providers.clients.exceptions import from_exception
 from ..providers.signal import Event, Signal
@@ -67,6 +68,7 @@ class Call:
         "_status",
         "_successes_before",
         "_usage",
+        "_usage_log",
         "_waited",
         "answer",
         "may_be_abandoned",
@@ -85,6 +87,8 @@ class Call:
         body = get_replayable_body(request)
         self._repeatable = body is not None
         self._estimate = settings.estimator.estimate(body, request.url.raw_path)
+        attempt = CURRENT_ATTEMPT.get()
+        self._usage_log = None if attempt is None else attempt.usage_log
         self._item_lease = pool.current_item_lease()
         self._grant: Grant | None = None
         if self._item_lease is None:
@@ -343,7 +347,7 @@ class Call:
             self.release()
 
     def _report_body(self, grant: Grant, whole: bool) -> None:
-        usage, sniffer = self._usage, self._sniffer
+        stated, sniffer = StatedUsage(self._usage), self._sniffer
         if sniffer is not None:
             # A document fetched with GET may contain errors that are not those of this call.
             error = sniffer.error() if self._events is not None or self._request.method == "POST" else None
@@ -351,12 +355,17 @@ class Call:
                 signal = self._classify(self._status, self._headers, error)
                 if signal.event is not Event.OK:
                     self._report(signal, None, same_call=True)
-            usage = sniffer.usage() or usage
+            stated = sniffer.usage() or stated
             whole = whole or sniffer.is_over()
-            if not whole:  # the output tokens produced so far are not known
-                usage = {name: used for name, used in usage.items() if name == "input_tokens"}
-        if not usage or self._estimate.cost is NO_TOKENS:
+        if not stated or self._estimate.cost is NO_TOKENS:
             return
+        if self._usage_log is not None:
+            self._usage_log.add_call(grant.token, grant.key.name, stated.billed)
+        usage = stated.counted
+        if sniffer is not None and not whole:  # the output tokens produced so far are not known
+            usage = {name: used for name, used in usage.items() if name == "input_tokens"}
+            if not usage:
+                return
         if "output_tokens" in usage:
             self._settings.estimator.record_usage(self._estimate, usage)
         if self._item_lease is not None:

@@ -96,14 +96,14 @@ USED = {"input_tokens": 11.0, "output_tokens": 7.0}
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_what_was_used_is_read_from_the_end_and_what_went_in_from_the_beginning(body: bytes) -> None:
-    assert seen([body]).usage() == USED
+    assert seen([body]).usage().counted == USED
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_it_does_not_matter_where_a_body_is_cut(body: bytes) -> None:
     for at in range(len(body) + 1):
-        assert seen([body[:at], body[at:]]).usage() == USED
-    assert seen(body[at : at + 1] for at in range(len(body))).usage() == USED
+        assert seen([body[:at], body[at:]]).usage().counted == USED
+    assert seen(body[at : at + 1] for at in range(len(body))).usage().counted == USED
 
 
 LONG = events(*words(4000))  # longer than all that is kept
@@ -142,7 +142,7 @@ def test_a_body_says_the_same_however_it_is_cut(drawn: tuple[bytes, list[int]]) 
 def test_whatever_passes_nothing_fails_by_it(pieces: list[bytes], encoding: str) -> None:
     passing = seen(pieces, encoding)
 
-    assert isinstance(passing.usage(), Mapping)
+    assert isinstance(passing.usage().counted, Mapping)
     assert passing.error() is None or b"error" in (passing.error() or b"")
     if encoding not in ("gzip", "deflate"):
         assert passing.whole() == b"".join(pieces)
@@ -159,13 +159,13 @@ def test_a_packed_body_is_read_wherever_it_is_cut(encoding: str, pack: Callable[
 
     for at in range(len(packed) + 1):
         passing = seen([packed[:at], packed[at:]], encoding)
-        assert passing.usage() == USED
+        assert passing.usage().counted == USED
         assert passing.whole() == ANTHROPIC_STREAM
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "identity", "gzip, gzip", "utf-8"])
 def test_what_is_packed_in_another_way_is_taken_as_it_is(encoding: str) -> None:
-    assert seen([CHAT_STREAM], encoding).usage() == USED
+    assert seen([CHAT_STREAM], encoding).usage().counted == USED
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_what_is_packed_in_another_way_is_taken_as_it_is(encoding: str) -> None:
 def test_what_cannot_be_unpacked_is_not_seen(packed: bytes) -> None:
     passing = seen([packed[:5], packed[5:], b"more", b""], "gzip")
 
-    assert passing.usage() == {}
+    assert passing.usage().counted == {}
     assert passing.error() is None
 
 
@@ -218,26 +218,26 @@ def test_a_body_too_long_to_be_parsed_as_one_is_not_handed_out_whole() -> None:
 def test_a_long_document_still_tells_what_was_used(size: int) -> None:
     body = json.dumps({"data": [{"embedding": "0" * size}], "usage": {"prompt_tokens": 11, "total_tokens": 11}})
 
-    assert seen([body.encode()]).usage() == {"input_tokens": 11.0}
+    assert seen([body.encode()]).usage().counted == {"input_tokens": 11.0}
 
 
 def test_a_long_stream_tells_what_went_in_at_its_beginning_and_what_came_out_at_its_end() -> None:
     begin, rest = ANTHROPIC_STREAM.split(b"\n\n", 1)
     body = begin + b"\n\n" + LONG + rest
 
-    assert seen([body]).usage() == USED
+    assert seen([body]).usage().counted == USED
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_a_long_beginning_hides_nothing_of_the_end(body: bytes) -> None:
-    told = seen([LONG, body]).usage()
+    told = seen([LONG, body]).usage().counted
 
     assert told["output_tokens"] == 7.0
     assert told.get("input_tokens", 11.0) == 11.0
 
 
 def test_what_only_the_middle_of_a_long_stream_tells_is_not_known() -> None:
-    assert seen([LONG, CHAT_STREAM, LONG]).usage() == {}
+    assert seen([LONG, CHAT_STREAM, LONG]).usage().counted == {}
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -362,7 +362,7 @@ def test_a_stream_that_has_not_said_so_is_not_over(body: bytes) -> None:
     "body", [{"usage": {"input_tokens": 11}}, {"usage": {"input_tokens": 11}, "text": "x" * 20_000}]
 )
 def test_one_word_of_usage_is_all_there_is(body: dict[str, Any]) -> None:
-    assert seen([json.dumps(body).encode()]).usage() == {"input_tokens": 11.0}
+    assert seen([json.dumps(body).encode()]).usage().counted == {"input_tokens": 11.0}
 
 
 @pytest.mark.parametrize(
@@ -377,13 +377,13 @@ def test_one_word_of_usage_is_all_there_is(body: dict[str, Any]) -> None:
     ],
 )
 def test_of_several_words_of_usage_the_last_counts_and_the_first_where_it_is_silent(told: list[dict[str, int]]) -> None:
-    assert seen([events(*({"usage": word} for word in told))]).usage() == USED
+    assert seen([events(*({"usage": word} for word in told))]).usage().counted == USED
 
 
 def test_a_first_word_of_usage_that_comes_late_is_not_looked_for() -> None:
     late = LONG[:20_000] + events({"usage": {"input_tokens": 5}}, {"usage": {"output_tokens": 7}})
 
-    assert seen([late]).usage() == {"output_tokens": 7.0}
+    assert seen([late]).usage().counted == {"output_tokens": 7.0}
 
 
 # -- what is not usage -----------------------------------------------------------------------------------------------
@@ -409,4 +409,4 @@ def test_a_first_word_of_usage_that_comes_late_is_not_looked_for() -> None:
     ],
 )
 def test_what_is_no_usage_is_not_taken_for_one(body: bytes) -> None:
-    assert seen([body]).usage() == {}
+    assert seen([body]).usage().counted == {}

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from agentos import CredentialCoordinator, ForeignHost, LeaseLost, Limit, NoCredentialAvailable
+from agentos import CredentialCoordinator, ForeignHost, LeaseLost, Limit, NoCredentialAvailable, Usage
+from agentos.costs.usage_log import UsageLog
 from agentos.pool.core.records import Grant
 from agentos.pool.lease import CURRENT_ATTEMPT, ItemLease
 from agentos.providers import Event, Signal
@@ -787,7 +788,8 @@ class Attempt:
         self.pool = pool._runtime
         self.lease = pool.acquire("item-1", model=ASKED["model"])
         assert self.lease._grant is not None
-        self.lent = ItemLease(pool._runtime, self.lease._grant)
+        self.usage_log = UsageLog()
+        self.lent = ItemLease(pool._runtime, self.lease._grant, self.usage_log)
 
     def item_lease(self) -> ItemLease:
         return self.lent
@@ -820,6 +822,7 @@ def test_a_call_within_an_item_uses_the_items_lease_and_leaves_it_to_the_run(way
         assert leased(pool) == ["one"]
         assert item.lent.trouble is None
         assert left(pool) == 1000 - 3 * 15
+        assert item.usage_log.take() == {"one": Usage(input=3 * 10, output=3 * 5)}
 
 
 @in_both_libraries

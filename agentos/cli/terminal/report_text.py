@@ -95,6 +95,8 @@ def _speed(report: RunReport) -> Iterator[str]:
             f"item duration p50 {format_duration(times.p50)}, p95 {format_duration(times.p95)}, "
             f"max {format_duration(times.longest)}"
         )
+    if report.usage:
+        yield f"used {report.usage}"
     counts = {
         "retried after an error": report.retried,
         "rate-limited": report.limited,
@@ -142,7 +144,8 @@ def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
         yield ""
         yield paint("keys", BOLD)
     if report.keys:
-        head = ("key", "done", "failed", "rate-limited", "rejected", "no answer", "used", "waiting")
+        tokens = ("tokens",) if report.usage else ()
+        head = ("key", "done", "failed", "rate-limited", "rejected", "no answer", "used", "waiting", *tokens)
         rows = [
             (
                 clean(key.name, 40),
@@ -153,10 +156,11 @@ def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
                 f"{key.unreachable:,}",
                 format_duration(key.seconds),
                 format_duration(key.waited) if key.waited else "-",
+                *((f"{key.usage.total:,}",) if report.usage else ()),
             )
             for key in report.keys
         ]
-        lines = align_table([head, *rows], right=(1, 2, 3, 4, 5, 6, 7))
+        lines = align_table([head, *rows], right=range(1, len(head)))
         yield f"  {paint(lines[0], DIM)}"
         yield from (f"  {line}" for line in lines[1:])
 

@@ -219,7 +219,10 @@ class PoolRuntime:
 
     def on_wait(self) -> None:
         """Warn if a call waits for a key that an item of a run holds: it may be that item's own call."""
-        if self.is_used_by_run and not self._warned_stray and CURRENT_ATTEMPT.get() is None:
+        if not self.is_used_by_run or self._warned_stray:
+            return
+        holding = CURRENT_ATTEMPT.get()
+        if holding is None or holding.item_lease() is None:
             self._warned_stray = True
             log.warning(
                 "[COORDINATOR] a call that belongs to no item waits for a key while items of a run hold keys of this "

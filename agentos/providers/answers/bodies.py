@@ -1,19 +1,13 @@
-"""Find the JSON object in a response body of any form, and the tokens that a call used."""
+"""Find the JSON object in a response body of any form."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 LONGEST = 64 * 1024
 _MOST_EVENTS = 16
 _STREAM_BEGINNINGS = ("event:", "data:", "id:", "retry:", ":")
-
-# Names of input and output tokens in ``usage``; the first one present counts.
-_INPUT_NAMES = ("input_tokens", "prompt_tokens", "inputTokens")
-_OUTPUT_NAMES = ("output_tokens", "completion_tokens", "outputTokens")
-_MOST = 1e15
 
 Document = dict[str, Any]
 
@@ -94,62 +88,3 @@ def has_error(document: Document) -> bool:
     return isinstance(choices, list) and any(
         isinstance(choice, dict) and isinstance(choice.get("error"), dict) for choice in choices[:1]
     )
-
-
-def find_usage(document: Document) -> Mapping[str, float]:
-    """Return the ``input_tokens`` and ``output_tokens`` that count against the limits, as far as stated.
-
-    Tokens read from a cache are excluded where the provider does not count them.
-    """
-    usage = document.get("usage")
-    if isinstance(usage, dict):
-        return parse_usage_object(usage)
-    usage = document.get("usageMetadata")
-    if isinstance(usage, dict):
-        return parse_gemini_usage(usage)
-    return {}
-
-
-def parse_usage_object(usage: Document) -> Mapping[str, float]:
-    """Return the tokens in a ``usage`` object, with the names of ``find_usage``."""
-    input_tokens = _find_first(usage, _INPUT_NAMES)
-    output_tokens = _find_first(usage, _OUTPUT_NAMES)
-    if "cache_creation_input_tokens" in usage and input_tokens is not None:
-        input_tokens += _parse_amount(usage["cache_creation_input_tokens"]) or 0.0
-    return _build_usage(input_tokens, output_tokens)
-
-
-def parse_gemini_usage(usage: Document) -> Mapping[str, float]:
-    """Do the same for the ``usageMetadata`` of Gemini."""
-    output_tokens, thoughts = (
-        _parse_amount(usage.get("candidatesTokenCount")),
-        _parse_amount(usage.get("thoughtsTokenCount")),
-    )
-    if output_tokens is not None or thoughts is not None:
-        output_tokens = (output_tokens or 0.0) + (thoughts or 0.0)
-    return _build_usage(_parse_amount(usage.get("promptTokenCount")), output_tokens)
-
-
-def _build_usage(input_tokens: float | None, output_tokens: float | None) -> Mapping[str, float]:
-    usage = {}
-    if input_tokens is not None:
-        usage["input_tokens"] = input_tokens
-    if output_tokens is not None:
-        usage["output_tokens"] = output_tokens
-    return usage
-
-
-def _find_first(usage: Document, names: tuple[str, ...]) -> float | None:
-    for name in names:
-        if name in usage:
-            value = usage[name]
-            amount = float(value) if type(value) is int and 0 <= value < _MOST else _parse_amount(value)
-            if amount is not None:
-                return amount
-    return None
-
-
-def _parse_amount(value: object) -> float | None:
-    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MOST:
-        return None
-    return float(value)

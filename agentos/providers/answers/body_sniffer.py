@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
-from .bodies import LONGEST, parse_gemini_usage, parse_usage_object
+from .bodies import LONGEST
+from .usage import NOTHING_STATED, StatedUsage, parse_gemini_usage, parse_usage
 
 # A short body is kept whole. Of a long one the beginning is kept, where Anthropic states the input tokens, and the end,
 # where all providers state the output tokens.
@@ -94,37 +94,37 @@ class BodySniffer:
         """Return whether a stream has sent its end mark: many clients close it without reading to the end."""
         return _END_MARKS.search(self._end()) is not None
 
-    def usage(self) -> Mapping[str, float]:
+    def usage(self) -> StatedUsage:
         """Return the usage stated in the body; later values override earlier ones."""
         end = self._end()
         last = _find_last_usage(end)
         if self._head or end.count(_USAGE_MARK) > 1:
-            return {**_find_first_usage(self._head or end[:_HEAD]), **last}
+            return _find_first_usage(self._head or end[:_HEAD]).update(last)
         return last
 
 
-def _find_first_usage(data: bytes) -> Mapping[str, float]:
+def _find_first_usage(data: bytes) -> StatedUsage:
     found = _USAGE.search(data)
-    return {} if found is None else _parse_usage_at(data, found)
+    return NOTHING_STATED if found is None else _parse_usage_at(data, found)
 
 
-def _find_last_usage(data: bytes) -> Mapping[str, float]:
+def _find_last_usage(data: bytes) -> StatedUsage:
     at = len(data)
     for _ in range(_MOST_USAGES):
         at = data.rfind(_USAGE_MARK, 0, at)
         if at < 0:
             break
         found = _USAGE.match(data, at)
-        usage = {} if found is None else _parse_usage_at(data, found)
+        usage = NOTHING_STATED if found is None else _parse_usage_at(data, found)
         if usage:
             return usage
-    return {}
+    return NOTHING_STATED
 
 
-def _parse_usage_at(data: bytes, found: re.Match[bytes]) -> Mapping[str, float]:
+def _parse_usage_at(data: bytes, found: re.Match[bytes]) -> StatedUsage:
     text = data[found.end() : found.end() + _LONGEST_USAGE].decode("utf-8", "replace")
     try:
         value, _ = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
-        return {}
-    return parse_usage_object(value) if found[1] == b"usage" else parse_gemini_usage(value)
+        return NOTHING_STATED
+    return parse_usage(value) if found[1] == b"usage" else parse_gemini_usage(value)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..answers.usage import DETAIL_FIGURES, DETAIL_NAMES, FIGURE_NAMES
 from .answer import Answer
 from .boto import parse_boto_answer
 from .client_table import PROVIDERS, SDKS, find_maker
 from .responses import is_response, parse_response, strip_url
 from .untrusted import parse_count, parse_status, read_attribute
 
-_USAGE_NAMES = (
-    "prompt_tokens",
-    "completion_tokens",
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-)
 _GEMINI_USAGE_NAMES = {
     "prompt_token_count": "promptTokenCount",
     "candidates_token_count": "candidatesTokenCount",
@@ -80,9 +73,13 @@ def _read_parsed_answer(thing: object) -> dict[str, Any]:
     metadata = read_attribute(thing, "usage_metadata")
     usage = read_attribute(thing, "usage")
     if metadata is not None:
-        body["usageMetadata"] = _read_numbers(metadata, _GEMINI_USAGE_NAMES)
+        numbers = _read_numbers(metadata, _GEMINI_USAGE_NAMES)
+        body["usageMetadata"] = {_GEMINI_USAGE_NAMES[name]: number for name, number in numbers.items()}
     elif usage is not None:
-        body["usage"] = _read_numbers(usage, {name: name for name in _USAGE_NAMES})
+        details = {name: read_attribute(usage, name) for name in DETAIL_NAMES}
+        body["usage"] = _read_numbers(usage, FIGURE_NAMES) | {
+            name: _read_numbers(found, DETAIL_FIGURES) for name, found in details.items() if found is not None
+        }
     error = read_attribute(thing, "error")  # a response that failed after a status of 200
     code = read_attribute(error, "code")
     if isinstance(code, str):
@@ -90,6 +87,6 @@ def _read_parsed_answer(thing: object) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value}
 
 
-def _read_numbers(thing: object, names: Mapping[str, str]) -> dict[str, int]:
-    found = {wire: read_attribute(thing, name) for name, wire in names.items()}
-    return {wire: value for wire, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}
+def _read_numbers(thing: object, names: Iterable[str]) -> dict[str, int]:
+    found = {name: read_attribute(thing, name) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}

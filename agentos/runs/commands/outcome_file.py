@@ -13,6 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...providers.answers.usage import (
+    DETAIL_NAMES,
+    FIGURE_NAMES,
+    GEMINI_NAMES,
+    LIMIT_NAMES,
+    NOTHING_STATED,
+    StatedUsage,
+    parse_reported_usage,
+)
 from ...providers.signal import LONGEST_DELAY
 
 _MAX_SIZE = 1_000_000  # bytes
@@ -26,7 +35,8 @@ class CommandOutcome:
     ``rate_limited``: the provider refused a call because of a limit; seconds to leave the key alone, or true.
     ``park_until``: the same, with the instant at which the limit ends. ``rejected`` and ``spent``: the key does not
     work any more, or has no money left, and why; the item goes on with another key. ``failed``: the item cannot be
-    done, and why. ``usage``: tokens used by the calls. ``model``: the model that a limit is for.
+    done, and why. ``usage``: tokens used by the calls, as limits name them or as the ``usage`` object of an answer;
+    fields that are unknown or no numbers are ignored. ``model``: the model that a limit is for.
     """
 
     rate_limited: float | None = None  # seconds; None with ``limited``: unknown
@@ -34,8 +44,10 @@ class CommandOutcome:
     rejected: str | None = None
     spent: str | None = None
     failed: str | None = None
-    usage: Mapping[str, float] = field(default_factory=dict)
+    usage: Mapping[str, float] = field(default_factory=dict)  # the figures, for the item's value
     model: str | None = None
+    stated: StatedUsage = NOTHING_STATED  # the usage that the figures state
+    ignored: str | None = None  # why a part of the usage is ignored
 
 
 class InvalidOutcome(ValueError):
@@ -91,15 +103,34 @@ def _parse_object(fields: dict[str, Any], wall: float) -> CommandOutcome:
     usage = fields.get("usage") or {}
     if not isinstance(usage, dict):
         raise InvalidOutcome("usage must be an object such as {'input_tokens': 900, 'output_tokens': 120}")
+    figures = {name: _amount(amount) for name, amount in usage.items() if _is_number(amount)}
+    stated = _read_usage(usage, figures)
     return CommandOutcome(
         rate_limited=seconds,
         limited=limited,
         rejected=_text("rejected", fields.get("rejected")),
         spent=_text("spent", fields.get("spent")),
         failed=_text("failed", fields.get("failed")),
-        usage={name: _amount(f"usage.{name}", amount) for name, amount in usage.items()},
+        usage=figures,
         model=_text("model", fields.get("model")),
+        stated=stated,
+        ignored=_find_ignored(usage, stated),
     )
+
+
+def _read_usage(usage: dict[str, Any], figures: dict[str, float]) -> StatedUsage:
+    known = {name: amount for name, amount in figures.items() if name in LIMIT_NAMES | FIGURE_NAMES | GEMINI_NAMES}
+    details = {name: usage[name] for name in DETAIL_NAMES if isinstance(usage.get(name), dict)}
+    return parse_reported_usage({**known, **details}) if known else NOTHING_STATED
+
+
+def _find_ignored(usage: dict[str, Any], stated: StatedUsage) -> str | None:
+    for name in LIMIT_NAMES:
+        if usage.get(name) is not None and not _is_number(usage[name]):
+            return f"usage.{name} must be a number of at least 0"
+    if usage and not stated:
+        return f"usage has none of {', '.join(sorted(LIMIT_NAMES))}, nor the names of a provider's answer"
+    return None
 
 
 def _number(name: str, value: object) -> float:
@@ -111,10 +142,12 @@ def _number(name: str, value: object) -> float:
     raise InvalidOutcome(f"{name} must be a number of at least 0")
 
 
-def _amount(name: str, value: object) -> float:
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _amount(value: float) -> float:
     """Convert any number to one that JSON can hold: the pool ignores and logs impossible usage."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidOutcome(f"{name} must be a number of at least 0")
     largest = sys.float_info.max
     return float(value) if -largest <= value <= largest else largest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...costs.usage_log import NOTHING_USED, UsageLog
 from .states import ItemStatus
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Item:
         "text",
         "token_shortfalls",
         "tries",
+        "usage",
     )
 
     def __init__(self, index: int, item_id: str, payload: Any) -> None:
@@ -50,6 +52,7 @@ class Item:
         self.fingerprint: str | None = None
         self.text: ItemText | None = None  # as it was before its first attempt, if there is a journal
         self.attempts = 0  # started so far, including those of earlier runs
+        self.usage: Usage | None = None  # the tokens that all its attempts used, if any were reported
         self.tries = 0  # failed attempts that were retried
         self.limited = 0  # consecutive attempts that a limit stopped
         self.token_shortfalls = 0  # of them, those that may have reserved too few tokens
@@ -72,7 +75,8 @@ class Attempt:
         "pool",
         "runner",
         "token",
-        "usage",
+        "usage_log",
+        "used",
     )
 
     def __init__(self, item: Item, token: int, number: int, grant: Any, began_at: float, pool: Any = None) -> None:
@@ -86,5 +90,10 @@ class Attempt:
         self.cancelled: str | None = None  # why it was cancelled: "timeout", "stop" or LOST
         self.cancelled_at = 0.0
         self.runner: Any = None  # the engine's handle of it
-        self.usage: Usage | None = None  # the tokens that it used, if any were reported
         self.lease: Any = None  # the worker's view of it, once requested
+        self.usage_log = UsageLog()  # collects the tokens that its calls use
+        self.used: dict[str, Usage] = NOTHING_USED  # the same by credential, once it has ended
+
+    def item_lease(self) -> Any:
+        """Return the worker's view of a lease of the agentos pool; None: it has no such lease."""
+        return None

@@ -108,6 +108,8 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
     ]
     yield (f"{name}: " if name else "") + ", ".join(parts)
     yield f"took {format_hours(stats.elapsed)}{_format_rate(stats)}"
+    if stats.usage:
+        yield f"used {stats.usage}"
     if network := describe_network(stats):
         yield network
     left = [(stats.interrupted, "interrupted"), (stats.parked, "parked")]

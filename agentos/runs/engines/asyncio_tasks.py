@@ -12,7 +12,6 @@ from ...pool.lease import CURRENT_ATTEMPT
 from ...util.async_wakeup import AsyncWakeup
 from ..core.records import Attempt
 from ..core.states import Verdict
-from ..execution.attempt import PooledAttempt
 from ..execution.dispatcher import IDLE, Idle
 from .loop_executor import STARTED, StartedCalls, install_loop_executor
 
@@ -118,7 +117,7 @@ class AsyncioEngine:
         value: Any = None
         error: BaseException | None = None
         task = attempt.runner = asyncio.current_task()
-        holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        holding = CURRENT_ATTEMPT.set(attempt)
         calls = None if attempt.grant is None else StartedCalls()
         counting = STARTED.set(calls)
         cancelled_from_outside = False

@@ -21,7 +21,6 @@ from ...pool.lease import CURRENT_ATTEMPT
 from ...util.wakeup import ThreadWakeup
 from ..core.records import Attempt
 from ..core.states import Cause, Verdict
-from ..execution.attempt import PooledAttempt
 from ..execution.dispatcher import IDLE, Idle
 from ..execution.error_policy import format_error
 from ..remote.apply_report import apply_report
@@ -260,7 +259,7 @@ def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
     """Call the worker on a thread of this process, with its lease and a live context; nothing is pickled."""
     worker = run.worker
     value: Any = None
-    holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
+    holding = CURRENT_ATTEMPT.set(attempt)
     try:
         more = {"context": run.context_for(attempt)} if worker.wants_context else {}
         value = worker.call(attempt.item.payload, run.secret_for(attempt), **more)

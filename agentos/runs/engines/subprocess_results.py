@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
+_MOST_WARNINGS = 100
+
 
 class CommandAttempts:
     """Builds the invocations of one run, captures the output of the commands, and evaluates how they ended."""
@@ -37,6 +39,7 @@ class CommandAttempts:
         self._slots: list[int] = []
         self._max_slots = 0
         self._slots_lock = threading.Lock()
+        self._warned: set[str] = set()  # warnings about outcome files
 
     def build_invocation(self, attempt: Attempt, slot: int) -> Invocation:
         """Build the attempt's invocation. Raises if the template names a field that the item does not have."""
@@ -77,7 +80,7 @@ class CommandAttempts:
             raise _not_started(invocation.argv[0], completed.fault, completed.host)
         outcome = self._parse_outcome(attempt, completed)
         if outcome is not None:
-            self._report_to_pool(attempt, outcome)
+            self._report_outcome(attempt, outcome)
         if attempt.cancelled is not None and ended_by_us:
             raise self._run.build_cancellation(attempt)
         if completed.was_silent and ended_by_us:
@@ -106,28 +109,32 @@ class CommandAttempts:
                 raise InvalidOutcome(completed.outcome_error)  # noqa: TRY301 - an unreadable file and invalid content are reported alike
             return parse_outcome(completed.outcome, self._run.state.clock.wall())
         except InvalidOutcome as error:
-            log.warning(
-                "[COORDINATOR] %s: its AGENTOS_OUTCOME file is invalid and ignored: %s",
-                attempt.item.id,
-                self._run.state.masked(str(error)),
-            )
+            self._warn_once(attempt, f"its AGENTOS_OUTCOME file is invalid and ignored: {error}")
             return None
 
-    @staticmethod
-    def _report_to_pool(attempt: Attempt, outcome: CommandOutcome) -> None:
-        """Report to the pool what the outcome file says about the key, whatever the item's outcome is."""
+    def _warn_once(self, attempt: Attempt, text: str) -> None:
+        """Warn of a fault in an outcome file, once in a run: a script makes the same for every item."""
+        text = self._run.state.masked(text)
+        if text not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(text)
+            log.warning("[COORDINATOR] %s: %s. This is logged once", attempt.item.id, text)
+
+    def _report_outcome(self, attempt: Attempt, outcome: CommandOutcome) -> None:
+        """Report what the outcome file says about usage and the key, whatever the item's outcome is."""
+        stated = outcome.stated
+        if outcome.ignored is not None:
+            self._warn_once(attempt, f"AGENTOS_OUTCOME: {outcome.ignored}; it is ignored")
         if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
+            if stated:
+                attempt.usage_log.set_total(None, None, stated.billed)
             return
         lease = attempt.item_lease()
-        try:
-            if outcome.usage:
-                lease.settle(outcome.usage)
-            if outcome.rejected is not None:
-                lease.rejected(outcome.rejected)
-            if outcome.spent is not None:
-                lease.spent(outcome.spent)
-        except ValueError as error:
-            log.warning("[COORDINATOR] %s: AGENTOS_OUTCOME: %s", attempt.item.id, error)
+        if stated:
+            lease.settle_stated(stated.counted, stated.billed)
+        if outcome.rejected is not None:
+            lease.rejected(outcome.rejected)
+        if outcome.spent is not None:
+            lease.spent(outcome.spent)
 
     # -- slots --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from ...pool.lease import CURRENT_ATTEMPT
 from ...util.wakeup import ThreadWakeup
 from ..core.records import Attempt
 from ..core.states import Verdict
-from ..execution.attempt import PooledAttempt
 from ..execution.dispatcher import IDLE, Idle
 from ..execution.job_control import Suspendable
 
@@ -94,7 +93,7 @@ class ThreadEngine:
         run = self._run
         worker = run.worker
         value = error = None
-        holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        holding = CURRENT_ATTEMPT.set(attempt)
         try:
             if attempt.cancelled is not None:
                 raise run.build_cancellation(attempt)  # noqa: TRY301 - before it started

@@ -13,6 +13,6 @@ class PooledAttempt(Attempt):
 
     def item_lease(self) -> ItemLease:
         if self.lease is None:
-            self.lease = ItemLease(self.pool, self.grant)
+            self.lease = ItemLease(self.pool, self.grant, self.usage_log)
         lease: ItemLease = self.lease
         return lease

@@ -25,6 +25,7 @@ from ..failures import describe_result, describe_unreachable, encode_facts
 from ..results import WorkflowResult
 from ..worker import Worker
 from .attempt import PooledAttempt
+from .attempt_usage import take_usage
 from .dispatcher import Dispatcher, Idle
 from .error_policy import classify_error, find_requested_delay, find_trouble, format_error, report_error
 from .failure_facts import build_failure_facts
@@ -87,7 +88,15 @@ class EngineRun:
 
     def context_for(self, attempt: Attempt) -> Context:
         lease = attempt.item_lease() if isinstance(attempt, PooledAttempt) else None
-        return Context(attempt.item.id, attempt.number, lease, self.shutdown.stopping, self.folder, attempt.item.index)
+        return Context(
+            attempt.item.id,
+            attempt.number,
+            lease,
+            self.shutdown.stopping,
+            self.folder,
+            attempt.item.index,
+            attempt.usage_log,
+        )
 
     def check_still_wanted(self, attempt: Attempt) -> None:
         """Raise Interrupted if the attempt was abandoned during a wait."""
@@ -156,6 +165,7 @@ class EngineRun:
                 else:
                     state.pool.give_back(grant)  # type: ignore[union-attr]
         # Code of the user's objects runs here, outside the lock.
+        used = take_usage(attempt, value)
         if error is None and recorder.enabled:
             try:
                 row = recorder.build_row(attempt, value, now)
@@ -164,7 +174,7 @@ class EngineRun:
         if error is None:
             result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
             result.index, result.item, result.item_text = item.index, item.payload, item.text
-            result.usage = attempt.usage
+            result.usage = item.usage
         else:
             trouble = find_trouble(attempt, error, ended, signal)
             traced = ended is AttemptEnd.ERROR or ended is AttemptEnd.TRANSIENT  # a limit needs no traceback
@@ -182,6 +192,8 @@ class EngineRun:
             acquire_contended(lock)
         try:
             in_a_row = item.limited
+            if used:
+                state.stats.usage += used
             quota = None if grant is None else grant.key.quota.name
             verdict = state.scheduler.finish(attempt, ended, quota, now, jitter, delay)
             if verdict is Verdict.DONE:
@@ -271,6 +283,7 @@ class EngineRun:
         with self.state.lock:
             if not self.state.scheduler.requeue_attempt(attempt):
                 return False
+            self.state.stats.usage += take_usage(attempt)
             self.recorder.record_end("interrupted", attempt, why, None)
         self._release_late(attempt)
         if self.state.closing:
@@ -313,7 +326,7 @@ class EngineRun:
             index=attempt.item.index,
             item=attempt.item.payload,
             item_text=attempt.item.text,
-            usage=attempt.usage,
+            usage=attempt.item.usage,
         )
 
     def _requeue(self, verdict: Verdict, attempt: Attempt, result: WorkflowResult) -> None:
@@ -356,6 +369,7 @@ class EngineRun:
             index=item.index,
             item=item.payload,
             item_text=item.text,
+            usage=item.usage,
         )
         with self.state.lock:
             self.state.scheduler.refuse(item)
@@ -373,6 +387,8 @@ class EngineRun:
         with self.state.lock:
             if not self.shutdown.abandon_attempt(attempt, failed=True):
                 return False
+            self.state.stats.usage += take_usage(attempt)
+            result.usage = attempt.item.usage
             self._publisher.note_unpublished(attempt.item)
             self.recorder.record_failed(attempt, result, encode_facts(facts, self.state.masked))
             self._publisher.announcing.append(None)

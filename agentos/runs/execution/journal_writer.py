@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from ...costs.usage_log import NOTHING_USED
 from ...errors import JournalMismatch, JournalUnavailable, ValueNotRecorded
 from ...util.fingerprint import fingerprint
 from ...util.json_encoder import build_encoder
@@ -14,6 +15,7 @@ from ...util.locks import acquire_contended
 from ..core.records import Attempt, Item, ItemText
 from ..exports.item_codec import encode_item
 from ..exports.recorded_facts import RecordedFacts, build_flags
+from ..exports.usage_column import encode_usage
 from ..exports.value_codec import decode_value, encode_value
 from ..failures import decode_facts
 from ..journal import Journal, JournalWriter, RecordedState, StateRow, encode_row, replace_surrogates
@@ -192,6 +194,7 @@ class JournalRecorder:
             item.duplicate = True  # the recorded result stays
         else:
             item.attempts = row.attempt or 0
+            item.usage = RecordedFacts.parse(row.usage, row.flags).usage
 
     # -- recorded by this run ---------------------------------------------------------------------------------
 
@@ -262,7 +265,7 @@ class JournalRecorder:
             error,
             detail,
             None if text is None else text.text,
-            None if attempt.usage is None else _dump(attempt.usage.to_json()),
+            encode_usage(item.usage, attempt.used),
             _dump(flags) if flags else None,
         )
 
@@ -298,13 +301,22 @@ class JournalRecorder:
             fingerprint=item.fingerprint,
             error=result.error,
             content=None if text is None else text.text,
+            usage=encode_usage(item.usage, NOTHING_USED),
             flags=_dump(text.flags) if text is not None and text.flags else None,
         )
         self._writer.put(row, result)
 
     def record_item(self, kind: str, item: Item) -> None:
         """Record the state of an unfinished item at the end of the run."""
-        self._writer.put(encode_row(self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint))
+        row = encode_row(
+            self._wall(),
+            kind,
+            item.id,
+            attempt=item.attempts,
+            fingerprint=item.fingerprint,
+            usage=encode_usage(item.usage, NOTHING_USED),
+        )
+        self._writer.put(row)
 
     def record_note(self, text: str) -> None:
         self._writer.put(encode_row(self._wall(), "note", detail=text))
@@ -368,6 +380,7 @@ class _Start:
             None if grant is None else grant.key.name,
             None,
             attempt.item.fingerprint,
+            usage=encode_usage(attempt.item.usage, NOTHING_USED),  # of its earlier attempts
         )
 
 

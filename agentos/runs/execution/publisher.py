@@ -67,7 +67,7 @@ class ResultPublisher:
         for result in results:
             if not result.success:
                 failed += 1
-            if result.redacted or result.usage is not None or result.value_repr is not None:
+            if result.redacted or result.value_repr is not None:
                 self._count_facts(result)
             if finished is not None:
                 finished[result.index] = 1
@@ -84,8 +84,6 @@ class ResultPublisher:
         stats = self._stats
         stats.completed += 1
         stats.success_count += 1
-        if result.usage is not None:
-            stats.usage += result.usage
         if self._finished is not None:
             self._finished[result.index] = 1
         self._results.append(result)
@@ -94,8 +92,6 @@ class ResultPublisher:
         stats = self._stats
         stats.redacted += result.redacted
         stats.not_json += result.value_repr is not None
-        if result.usage is not None and not result.cached:
-            stats.usage += result.usage
 
     def announce(self, results: Sequence[WorkflowResult]) -> None:
         """Announce noted results, outside the lock: wake the caller that waits for them, and emit their events."""

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...costs.usage import NO_USAGE
 from ...errors import Interrupted, NotPicklable
 from ...pool.lease import ItemLease
 from ..core.records import Attempt
@@ -60,6 +61,8 @@ def log_line(run: EngineRun, line: LogLine) -> None:
 def apply_lease_message(attempt: Attempt, message: LeaseMessage, *, age: float = 0.0) -> None:
     """Apply to the lease what a remote worker reported about its key *age* seconds ago."""
     if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
+        if message.billed is not None:
+            attempt.usage_log.set_total(None, None, message.billed)
         return
     lease = attempt.item_lease()
     try:
@@ -75,7 +78,7 @@ def apply_lease_message(attempt: Attempt, message: LeaseMessage, *, age: float =
 def _call_lease(lease: ItemLease, message: LeaseMessage, age: float) -> None:
     left = None if message.delay is None else message.delay - age
     if message.verb == "settle":
-        lease.settle(message.used)
+        lease.settle_stated(message.used or {}, message.billed or NO_USAGE)
     elif message.verb == "rate_limited" and left is not None and left <= 0:
         lease.trouble = "limited"  # that cooldown is over
     elif message.verb == "rate_limited":

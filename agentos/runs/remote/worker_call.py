@@ -156,7 +156,12 @@ class _AssignmentRun:
             )
         send_output = None if self._tell is None else self._send_output
         context = RemoteContext(
-            assignment, self._lease, self._stopping or threading.Event(), self._on_log_line, send_output
+            assignment,
+            self._lease,
+            self._stopping or threading.Event(),
+            self._on_log_line,
+            self._on_message,
+            send_output,
         )
         return partial(call, payload, secret, context=context)
 

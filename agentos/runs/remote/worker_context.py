@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..context import ItemLogger
+from ..context import ItemLogger, read_usage
 from .assignment import Assignment
 from .attempt_report import LogLine
-from .worker_lease import RemoteLease
+from .worker_lease import LeaseMessage, RemoteLease
 
 _MOST_LINES = 1_000
 _LONGEST_LINE = 10_000
@@ -27,7 +27,17 @@ class RemoteContext:
     the driver's log.
     """
 
-    __slots__ = ("_checkpoint", "_send_output", "attempt", "index", "item_id", "lease", "log", "stopping")
+    __slots__ = (
+        "_checkpoint",
+        "_on_message",
+        "_send_output",
+        "attempt",
+        "index",
+        "item_id",
+        "lease",
+        "log",
+        "stopping",
+    )
 
     def __init__(
         self,
@@ -35,6 +45,7 @@ class RemoteContext:
         lease: RemoteLease | None,
         stopping: threading.Event,
         on_log_line: Callable[[LogLine], object],
+        on_message: Callable[[LeaseMessage], object],
         send_output: SendOutput | None = None,
     ) -> None:
         self.item_id = assignment.item_id
@@ -46,6 +57,7 @@ class RemoteContext:
         logger.addHandler(_ForwardingHandler(on_log_line))
         self.log = ItemLogger(logger, {"item_id": assignment.item_id})
         self._checkpoint = assignment.checkpoint
+        self._on_message = on_message
         self._send_output = send_output
 
     @property
@@ -63,8 +75,9 @@ class RemoteContext:
         return Path(path)
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
-        """Report what the call really used; see ``Lease.settle``. Without a lease this does nothing."""
+        """Report what the call really used; see ``Context.settle``."""
         if self.lease is None:
+            self._on_message(LeaseMessage("settle", 0.0, billed=read_usage(used, amounts)))
             return False
         self.lease.require()
         return self.lease.settle(used, **amounts)

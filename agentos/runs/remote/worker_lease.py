@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...costs.usage import Usage
 from ...errors import LeaseLost
 from ...pool.requests import MOST_USED, AbsurdUsage, is_absurd, parse_used
 from ...pool.secret import Secret
 from ...providers.answers.date_and_number_formats import parse_delay
+from ...providers.answers.usage import parse_reported_usage
 from ...providers.clients.exceptions import read_signal
 from ...providers.clients.untrusted import read_attribute
 from ...providers.signal import Signal
@@ -32,6 +34,7 @@ class LeaseMessage:
     model: str | None = None
     reason: str = ""
     signal: Signal | None = None
+    billed: Usage | None = None
 
 
 class LeaseLoss(threading.Event):
@@ -123,13 +126,19 @@ class RemoteLease:
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
         """Report what was really used; see ``Lease.settle``."""
-        usage = dict(amounts if used is None else {**used, **amounts})
+        stated = parse_reported_usage(amounts if used is None else {**used, **amounts})
+        return self.settle_stated(stated.counted, stated.billed)
+
+    def settle_stated(self, counted: Mapping[str, float], billed: Usage) -> bool:
+        """Report what was used as it counts against the limits, and as it is billed."""
+        usage = dict(counted)
         try:
             parse_used("settle", usage)  # invalid usage raises here, in the worker
         except AbsurdUsage:
             # The pool ignores and logs it; an equally absurd float is sent, as the value may not fit a float.
             usage = {name: 2 * MOST_USED if is_absurd(amount) else amount for name, amount in usage.items()}
-        return self._send_message("settle", used={name: float(amount) for name, amount in usage.items()})
+        figures = {name: float(amount) for name, amount in usage.items()}
+        return self._send_message("settle", used=figures, billed=billed)
 
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
         """Report that the provider rate-limited the call; see ``Lease.rate_limited``."""
@@ -171,8 +180,9 @@ class RemoteLease:
         model: str | None = None,
         reason: str = "",
         signal: Signal | None = None,
+        billed: Usage | None = None,
     ) -> bool:
-        what = (to_plain(each) for each in (used, delay, model, reason, signal))
+        what = (to_plain(each) for each in (used, delay, model, reason, signal, billed))
         self._on_message(LeaseMessage(verb, time.monotonic() - self._began_at, *what))
         return self.held
 

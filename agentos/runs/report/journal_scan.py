@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ...costs.usage import NO_USAGE, Usage
 from ..core.states import Trouble
+from ..exports.usage_column import parse_key_usage
 from ..journal.entry_kinds import RecordedState
 from ..journal.entry_text import replace_surrogates
 from ..journal.known_items import KnownItems
@@ -27,7 +29,7 @@ _WALK: Final = (
     "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end, "
     "case when kind = 'failed' then detail ->> '$.place' end, "
     "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end, "
-    "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end "
+    "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end, usage "
     "from entries where seq <= ? order by seq"
 )
 _REFUSED: Final = f"select item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
@@ -60,6 +62,7 @@ class KeyTotals:
     seconds: float = 0.0
     rejected: int = 0
     unreachable: int = 0
+    usage: Usage = NO_USAGE
 
 
 class JournalScan:
@@ -71,6 +74,7 @@ class JournalScan:
         self.keys: dict[str, KeyTotals] = {}
         self.causes = FailureCauses()
         self.durations = array("d")  # of done items
+        self.usage = NO_USAGE  # of all attempts
         self.ends: Counter[str] = Counter()
         self.troubles: Counter[str] = Counter()  # why attempts got no result
         self.unfinished: dict[RecordedState, list[str]] = {}
@@ -116,10 +120,13 @@ class JournalScan:
         place: str | None,
         code: str | int | None,
         trouble: str | None,
+        usage: str | None,
     ) -> None:
         if item is None:
             self._add_event(at, kind, detail)
             return
+        if usage is not None:
+            self._add_usage(usage)
         session = self.sessions[-1] if self.sessions else None
         if session is not None:
             session.last_at = at
@@ -174,6 +181,13 @@ class JournalScan:
         key.limited += trouble == Trouble.LIMITED
         key.rejected += trouble == Trouble.REJECTED
         key.unreachable += trouble == Trouble.UNREACHABLE
+
+    def _add_usage(self, text: str) -> None:
+        for name, usage in parse_key_usage(text).items():
+            self.usage += usage
+            if name:
+                key = self.keys.setdefault(name, KeyTotals())
+                key.usage += usage
 
     def _keep(self, state: RecordedState, item_id: str) -> None:
         ids = self.unfinished.setdefault(state, [])

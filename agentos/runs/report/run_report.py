@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from agentos.errors import JournalUnavailable
 
+from ...costs.usage import NO_USAGE, Usage
 from ..core.states import Trouble
 from ..exports.event_log import EVENTS_NAME, read_events
 from ..journal.entry_kinds import RecordedState
@@ -57,7 +58,7 @@ class SessionSummary:
 class KeyUse:
     """The use of one credential: items done and failed, attempts by what stopped them, seconds of use.
 
-    ``waited`` are the seconds that workers lost waiting for it.
+    ``waited`` are the seconds that workers lost waiting for it, ``usage`` the tokens that its calls used.
     """
 
     name: str
@@ -69,6 +70,7 @@ class KeyUse:
     waited: float
     rejected: int = 0
     unreachable: int = 0
+    usage: Usage = NO_USAGE
 
     def as_json(self) -> dict[str, Any]:
         """Return the use of the credential as a JSON object."""
@@ -82,6 +84,7 @@ class KeyUse:
             "waited": self.waited,
             "rejected": self.rejected,
             "unreachable": self.unreachable,
+            "usage": self.usage.to_json(),
         }
 
 
@@ -115,7 +118,8 @@ class RunReport:
     items without any entry. ``wall`` is the running time of all sessions together, and ``rate`` the items finished per
     second of it. ``limited``, ``rejected`` and ``unreachable`` count attempts by what stopped them. ``other_failures``
     are failed items with causes that are not in ``failures``. ``unfinished`` has the first ids of each state.
-    ``damage`` says what is wrong with the journal: then everything else covers the part before it.
+    ``damage`` says what is wrong with the journal: then everything else covers the part before it. ``usage`` has the
+    tokens that all attempts used.
     """
 
     name: str
@@ -140,6 +144,7 @@ class RunReport:
     card: RunCard | None
     rejected: int = 0
     unreachable: int = 0
+    usage: Usage = NO_USAGE
 
     @property
     def left(self) -> int:
@@ -172,6 +177,7 @@ class RunReport:
             "left": self.left,
             "rejected": self.rejected,
             "unreachable": self.unreachable,
+            "usage": self.usage.to_json(),
         }
 
 
@@ -234,6 +240,7 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         unfinished={state.value: tuple(found) for state, found in tally.unfinished.items()},
         damage=contents.damage,
         card=read_card(folder),
+        usage=tally.usage,
     )
 
 
@@ -279,6 +286,7 @@ def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime) -> tuple[KeyUse, 
             waiting.by_key.get(name, 0.0),
             key.rejected,
             key.unreachable,
+            key.usage,
         )
         for name in names
         for key in [keys.get(name, nothing)]

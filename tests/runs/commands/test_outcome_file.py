@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 
+from agentos.costs import Usage
 from agentos.pool.core.cost import AbsurdUsage, parse_used
+from agentos.providers.answers.usage import StatedUsage
 from agentos.providers.signal import LONGEST_DELAY
 from agentos.runs.commands.outcome_file import CommandOutcome, InvalidOutcome, load_outcome
 
@@ -50,7 +53,47 @@ def test_a_limit_lasts_as_long_as_was_said(tmp_path: Path, text: str, seconds: f
 def test_words_about_the_key_the_item_and_what_was_used(tmp_path: Path) -> None:
     found = said(tmp_path, '{"rejected": "401", "spent": null, "failed": "no such file", "usage": {"tokens": 12}}')
 
-    assert found == CommandOutcome(rejected="401", failed="no such file", usage={"tokens": 12.0})
+    figures = {"tokens": 12.0}
+    assert found == CommandOutcome(rejected="401", failed="no such file", usage=figures, stated=StatedUsage(figures))
+    assert found.stated.billed == Usage(input=12)
+
+
+def test_the_usage_object_of_an_agent_is_read_as_its_provider_means_it(tmp_path: Path) -> None:
+    """With all that Claude Code writes: nested objects, lists and words are left aside."""
+    usage = {
+        "input_tokens": 4,
+        "cache_creation_input_tokens": 1_000,
+        "cache_read_input_tokens": 20_000,
+        "output_tokens": 300,
+        "server_tool_use": {"web_search_requests": 0},
+        "service_tier": "standard",
+        "iterations": [],
+        "inference_geo": None,
+    }
+
+    found = said(tmp_path, json.dumps({"usage": usage}))
+
+    assert found is not None
+    assert found.stated.billed == Usage(input=4, output=300, cache_read=20_000, cache_write=1_000)
+    assert found.ignored is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "why"),
+    [
+        ('{"tokens": true}', "usage.tokens must be a number"),
+        ('{"tokens": "many", "output_tokens": 5}', "usage.tokens must be a number"),
+        ('{"tokenz": 12}', "usage has none of"),
+    ],
+)
+def test_a_figure_that_cannot_be_read_is_ignored_and_the_rest_of_the_outcome_counts(
+    tmp_path: Path, usage: str, why: str
+) -> None:
+    found = said(tmp_path, f'{{"failed": "no such file", "usage": {usage}}}')
+
+    assert found is not None
+    assert found.failed == "no such file"
+    assert why in (found.ignored or "")
 
 
 @pytest.mark.parametrize(
@@ -66,9 +109,7 @@ def test_words_about_the_key_the_item_and_what_was_used(tmp_path: Path) -> None:
         ('{"rate_limited": NaN}', "rate_limited must be a number"),
         ('{"park_until": "tomorrow"}', "park_until must be a time"),
         ('{"rejected": 3}', "rejected must be text"),
-        ('{"usage": {"tokens": true}}', "usage.tokens must be a number"),
         ('{"usage": [1]}', "usage must be an object"),
-        ('{"usage": {"tokens": "many"}}', "usage.tokens must be a number"),
         ('"' + "x" * 1_000_001 + '"', "longer than a megabyte"),
     ],
 )

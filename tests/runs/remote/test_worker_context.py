@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agentos import Context
+from agentos import Context, Usage
 from agentos.runs.context import CheckpointFolder
 from agentos.runs.remote.assignment import Assignment
 from agentos.runs.remote.attempt_report import LogLine
 from agentos.runs.remote.worker_context import RemoteContext
+from agentos.runs.remote.worker_lease import LeaseMessage
 
 from .sample_assignments import assignment
 
@@ -24,8 +25,9 @@ def lines() -> list[LogLine]:
     return []
 
 
-def context_of(made: Assignment, lines: list[LogLine]) -> RemoteContext:
-    return RemoteContext(made, None, threading.Event(), lines.append)
+def context_of(made: Assignment, lines: list[LogLine], messages: list[LeaseMessage] | None = None) -> RemoteContext:
+    sent: list[LeaseMessage] = [] if messages is None else messages
+    return RemoteContext(made, None, threading.Event(), lines.append, sent.append)
 
 
 def test_it_has_every_attribute_of_the_context_at_home(lines: list[LogLine]) -> None:
@@ -38,8 +40,11 @@ def test_it_has_every_attribute_of_the_context_at_home(lines: list[LogLine]) -> 
     assert (there.item_id, there.attempt, there.index) == (at_home.item_id, at_home.attempt, at_home.index)
 
 
-def test_without_a_lease_nothing_is_settled(lines: list[LogLine]) -> None:
-    assert context_of(assignment(), lines).settle(tokens=3) is False
+def test_without_a_lease_usage_is_sent_for_the_result_but_settles_nothing(lines: list[LogLine]) -> None:
+    messages: list[LeaseMessage] = []
+
+    assert context_of(assignment(), lines, messages).settle(input_tokens=3, output_tokens=2) is False
+    assert [message.billed for message in messages] == [Usage(input=3, output=2)]
 
 
 def test_what_is_logged_goes_home_with_the_items_id(lines: list[LogLine]) -> None:

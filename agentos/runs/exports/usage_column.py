@@ -1,0 +1,29 @@
+"""The usage of an entry as JSON: the total of its item so far, and what this attempt used, by credential."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ...costs.usage import Usage
+from ...util.json_encoder import build_encoder
+
+_dump = build_encoder()
+
+
+def encode_usage(total: Usage | None, used: Mapping[str, Usage]) -> str | None:
+    """Return the text of the column; None if the item has used nothing. The name of no credential is empty."""
+    if total is None:
+        return None
+    keys = {"keys": {name: usage.to_json() for name, usage in used.items()}} if used else {}
+    return _dump({**total.to_json(), **keys})
+
+
+def parse_key_usage(text: str | None) -> dict[str, Usage]:
+    """Return what the attempt of an entry used, by credential. Text that is not such a column counts as nothing."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return {}
+    keys = found.get("keys") if isinstance(found, dict) else None
+    return {name: Usage.from_json(usage) for name, usage in keys.items()} if isinstance(keys, dict) else {}
