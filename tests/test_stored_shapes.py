@@ -350,8 +350,9 @@ def test_the_files_of_a_run_and_what_it_prints_for_programs(agentos: Agentos, tm
     assert shape(start) == {"event": "str", "run": "str", "folder": "str", "total": "int"}
     assert list(shape(item).items()) == list({"event": "str", "cached": "bool", **RESULT}.items())
     counts = dict.fromkeys(("exit", "done", "failed", "total", "cached", "left"), "int")
-    ends = {"stopped_by": "null", "wakes_at": "null", "seconds": "float"}
+    ends: dict[str, Any] = {"stopped_by": "null", "wakes_at": "null", "seconds": "float"}
     ends |= dict.fromkeys(("retried", "limited", "rejected", "unreachable"), "int") | {"unreachable_since": "null"}
+    ends["usage"] = dict.fromkeys(("input", "output", "cache_read", "cache_write", "reasoning"), "int")
     assert list(shape(done).items()) == list({"event": "str", "run": "str", **counts, **ends}.items())
     assert [start["event"], item["event"], done["event"]] == ["start", "item", "done"]
     assert list(shape(json.loads((run / "results.jsonl").read_text())).items()) == list(RESULT.items())
@@ -388,6 +389,7 @@ def test_the_progress_for_programs(agentos: Agentos, capfd: pytest.CaptureFixtur
         "parked",
         "done",
         "elapsed",
+        "usage",
     ]
     result = ["outcome", "duration", "attempts", "credential", "error", "error_type", "place", "traceback"]
     assert list(events["item_finished"]) == ["at", "kind", "item", *result, *counts]

@@ -127,6 +127,7 @@ class SessionRecords:
             rejected=stats.rejected,
             unreachable=stats.unreachable,
             unreachable_since=stats.unreachable_since,
+            usage=stats.usage.to_json(),
         )
 
     def _described(self, result: WorkflowResult) -> str:

@@ -155,6 +155,7 @@ def _build_facts(event: Progress) -> dict[str, Any]:
     facts |= {"cached": stats.cached, "unreachable_since": stats.unreachable_since}
     facts |= {"interrupted": stats.interrupted, "parked": stats.parked}
     facts |= {"done": stats.success_count, "elapsed": round(stats.elapsed, 3)}
+    facts["usage"] = stats.usage.to_json()
     if stats.stopped_by is not None:
         facts["stopped_by"] = stats.stopped_by
     return facts

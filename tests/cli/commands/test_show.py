@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentos import Command
+from agentos import Command, Context, Credential, CredentialCoordinator, ParallelCoordinator, Usage
 from agentos.cli.commands.show import show
 from agentos.cli.terminal.phrases import Paint, align_table, format_ago
 from agentos.cli.terminal.report_text import format_report, kept_arguments
@@ -74,6 +74,24 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
         "agentos retry nightly",
         "agentos logs nightly bad-1",
     ]
+
+
+def test_the_tokens_of_a_run_are_shown_in_all_and_for_each_key(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def worker(item: str, credential: str, context: Context) -> str:
+        context.settle(input_tokens=1_000, output_tokens=5)
+        return item
+
+    at(base).parent.mkdir(parents=True)
+    pool = CredentialCoordinator([Credential("sk-none", name="alice")])
+    ParallelCoordinator(1, pool, journal=at(base)).execute_parallel(["a", "b"], worker, str)
+
+    lines = shown(capsys, "nightly").splitlines()
+    found = json.loads(shown(capsys, "nightly", "--json"))
+
+    assert "  used 2,010 tokens: 2,000 in, 10 out" in lines
+    head, row = (line.split() for line in lines[lines.index("keys") + 1 : lines.index("keys") + 3])
+    assert (head[0], row[0], head[-1], row[-1]) == ("key", "alice", "tokens", "2,010")
+    assert found["usage"] == found["keys"][0]["usage"] == Usage(input=2_000, output=10).to_json()
 
 
 def test_the_hint_of_a_stopped_run_is_printed_in_full_on_its_own_lines(base: Path) -> None:

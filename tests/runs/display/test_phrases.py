@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from agentos.costs import Usage
 from agentos.pool.snapshot import CredentialState
 from agentos.runs.display.phrases import (
     describe_unavailable_keys,
@@ -117,6 +118,15 @@ def test_the_closing_tells_what_became_of_the_items_how_fast_and_what_is_left() 
     assert list(format_closing(replace(stats, interrupted=3, parked=5, stopped_by="SIGINT")))[2:] == [
         "stopped by SIGINT: 3 interrupted, 5 parked, 150 not begun"
     ]
+
+
+def test_the_closing_tells_the_tokens_that_were_used() -> None:
+    usage = Usage(input=1_200, output=345, cache_read=60_000, cache_write=70, reasoning=300)
+    stats = ProgressStats(total=1, completed=1, success_count=1, usage=usage)
+
+    assert list(format_closing(stats))[2] == (
+        "used 61,615 tokens: 1,200 in, 345 out (300 reasoning), 60,000 read from cache, 70 written to cache"
+    )
 
 
 def test_what_to_do_about_what_stopped_it_has_lines_of_its_own() -> None:
