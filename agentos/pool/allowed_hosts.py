@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -54,6 +55,14 @@ class Origin:
         usual = _PORTS.get(self.scheme, 0) == self.port
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}" if usual else f"{self.scheme}://{host}:{self.port}"
+
+
+class AnsweredBy(Enum):
+    """Who answered a call that was made with a credential."""
+
+    OWN = "own"  # its provider, its base URL or one of its hosts
+    OTHER = "other"  # another provider
+    UNKNOWN = "unknown"  # a host that nobody has named
 
 
 def build_origin(scheme: str, host: str, port: int | None) -> Origin:
@@ -106,9 +115,13 @@ def _is_named(credential: Credential, place: Origin) -> bool:
 
 
 def _matches(pattern: str, place: Origin) -> bool:
-    host, port = _host_and_port(pattern)
-    if port is None and place.scheme != "https" and not place.is_local_network:
+    if _host_and_port(pattern)[1] is None and place.scheme != "https" and not place.is_local_network:
         return False  # a redirect must not send the key in the clear; to allow that, the credential names the port
+    return _matches_host(pattern, place)
+
+
+def _matches_host(pattern: str, place: Origin) -> bool:
+    host, port = _host_and_port(pattern)
     return (port is None or port == place.port) and fnmatchcase(place.host, host)
 
 
@@ -183,6 +196,24 @@ class AllowedHosts:
             )
         self._assumed = assumed
         return names
+
+    def find_answerer(
+        self, credential: Credential, place: Origin, learned: str | None, credentials: Mapping[str, Credential]
+    ) -> AnsweredBy:
+        """Return who answered at *place*; *learned* is the provider of earlier answers to the credential, if known."""
+        base = None if credential.base_url is None else parse_base_origin(credential.base_url)
+        if base == place or any(_matches_host(pattern, place) for pattern in credential.hosts):
+            return AnsweredBy.OWN
+        there = place.provider
+        if there is None:
+            return AnsweredBy.UNKNOWN
+        provider = detect_provider(credential)
+        if provider is not None:
+            return AnsweredBy.OWN if provider == there else AnsweredBy.OTHER
+        assumed = learned or self._assumed
+        if assumed is None and not any(detect_provider(one) for one in credentials.values()):
+            assumed = there  # keys that say nothing belong to the provider that is called first
+        return AnsweredBy.OWN if assumed == there else AnsweredBy.UNKNOWN
 
     def find_base_urls(self, place: Origin, credentials: Mapping[str, Credential]) -> tuple[str, ...]:
         """Return the base URLs of *credentials* at *place*: an SDK may use one of them."""

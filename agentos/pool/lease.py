@@ -254,7 +254,7 @@ class ItemLease(Lease):
     It keeps what its holder reported, because an attempt that then raises failed because of that, not of its item.
     """
 
-    __slots__ = ("_log", "_open", "_used", "last_report", "signal", "trouble")
+    __slots__ = ("_log", "_open", "_used", "last_report", "mismatch", "signal", "trouble")
 
     def __init__(self, pool: LeaseIssuer, grant: Grant, log: UsageLog | None = None) -> None:
         super().__init__(pool, grant)
@@ -262,6 +262,7 @@ class ItemLease(Lease):
         self._used: dict[str, float] = {"requests": 0}  # of the calls made through a transport
         self._open: WeakSet[Abandonable] = WeakSet()  # streams that those calls may still read
         self.trouble: str | None = None  # the report acted on: "limited", "rejected", "spent", or a signal's name
+        self.mismatch: str | None = None  # the last report is of another provider than the key's: which two
         self.last_report: object = None
         self.signal: Signal | None = None  # the signal of that report
 
@@ -303,6 +304,7 @@ class ItemLease(Lease):
         if not self._used["requests"] and thing is not self.last_report:  # else a transport has read the answers
             self._add_usage(self.signal)
         self.last_report = thing
+        self.mismatch = None if self.signal is None else self._pool.find_mismatch(self._held(), self.signal)
         if acted and self.signal is not None:
             self.trouble = self.signal.event.name.lower()
         return self.signal

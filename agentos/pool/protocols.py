@@ -50,6 +50,10 @@ class LeaseIssuer(Protocol):
 
     def report_signal(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
 
+    def find_mismatch(self, grant: Grant, signal: Signal) -> str | None:
+        """Return in words which provider refused the key of which other one; None if that is not so."""
+        ...
+
     def mark_unknown_outcome(self, grant: Grant) -> None: ...
 
     def is_held(self, grant: Grant) -> bool: ...
@@ -210,6 +214,10 @@ class PoolInterface(LeaseIssuer, TransportPool, RunPool, Protocol):
     lease_ttl: float | None  # of a shared store; else leases last as long as this process
 
     def masked(self, text: str, likely: str | None = None) -> str: ...
+
+    def end_run(self) -> None:
+        """Forget what counted for a run only: it has ended."""
+        ...
 
     def reacquire(self, grant: Grant) -> Grant | None:
         """Return the lease if it is in force after a suspension; else another on its key. None: it is lost."""

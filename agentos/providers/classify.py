@@ -15,7 +15,7 @@ from .answers.refusal import RefusedAnswer, find_dimensions, is_scoped, parse_bo
 from .answers.retry_delay import determine_wait
 from .answers.usage import NOTHING_STATED, find_usage
 from .dialect import Dialect
-from .dialects import DEFAULT, DIALECTS, find_dialect, parse_host
+from .dialects import DEFAULT, DIALECTS, find_dialect, parse_host, parse_origin
 from .signal import LARGEST, LONGEST_DELAY, Event, Signal
 
 _LONGEST_MODEL = 200
@@ -87,7 +87,7 @@ def _classify(
         body_readings=body_readings,
         model=model or _find_model(document, fault),
     )
-    return _build_refusal(refusal, status)
+    return _build_refusal(refusal, status, None if url is None else parse_origin(url))
 
 
 def _build_success(
@@ -122,7 +122,7 @@ def _build_success(
     )
 
 
-def _build_refusal(refusal: RefusedAnswer, status: int | None) -> Signal:
+def _build_refusal(refusal: RefusedAnswer, status: int | None, origin: str | None) -> Signal:
     event, delay = determine_wait(refusal, determine_event(refusal))
     if delay is not None and not 0 <= delay <= LONGEST_DELAY:
         delay = None
@@ -138,6 +138,7 @@ def _build_refusal(refusal: RefusedAnswer, status: int | None) -> Signal:
         model=refusal.model,
         scoped=is_scoped(refusal, event),
         organisation=_find_organisation(refusal.fields),
+        origin=origin,
     )
 
 

@@ -94,6 +94,7 @@ class Signal:
     retried: int = 0  # the client's own retries, as far as it reports them
     gave_up: bool = False  # the caller's timeout expired: that does not indicate a network failure
     billed: Usage = NO_USAGE  # the same tokens as they are billed
+    origin: str | None = None  # of a refusal, who answered: https://api.openai.com, http://127.0.0.1:8000
 
     def sane(self) -> Signal:
         """Return the signal without impossible values: negative, absurdly large, or not numbers."""
@@ -103,7 +104,7 @@ class Signal:
         usage = {name: used for name, used in self.usage.items() if _in_range(used, LARGEST) is not None}
         evidence = tuple(str(each) for each in self.evidence)
         delay = _in_range(self.delay, LONGEST_DELAY)
-        words = (self.provider, *self.dimensions, self.model or "", self.organisation or "")
+        words = (self.provider, *self.dimensions, self.model or "", self.organisation or "", self.origin or "")
         if (
             not isinstance(self.event, Event)
             or not isinstance(self.billed, Usage)

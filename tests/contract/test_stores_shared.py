@@ -24,6 +24,7 @@ from agentos import (
     ParallelCoordinator,
     RateLimited,
 )
+from agentos.pool.protocols import runtime_of
 from agentos.testing import FakeClock
 
 from ..background_threads import Background
@@ -319,6 +320,45 @@ def test_a_thread_that_waits_in_the_other_is_told_when_the_last_key_dies(shared:
     shared.soon(ended(waiter))
     with pytest.raises(NoUsableCredential):
         waiter.result()
+
+
+def unauthorized(host: str) -> dict[str, object]:
+    """An answer of 401, as lease.report takes it."""
+    return {"status": 401, "headers": {}, "body": None, "url": f"https://{host}/v1/models"}
+
+
+def test_refusals_by_an_unknown_host_count_for_this_run_only_and_not_in_the_store(shared: Place) -> None:
+    key = Credential("sk-proj-made-up-key", name="a")
+    one, two = shared.open(key), shared.open(key)
+
+    for _ in range(3):
+        with one.lease(timeout=0) as lease:
+            lease.report(unauthorized("example.org"))
+
+    assert [row.state for row in one.snapshot()] == ["dead"]
+    with pytest.raises(NoUsableCredential, match="refused three times by a host"):
+        one.acquire_nowait()
+    assert [row.state for row in two.snapshot()] == ["available"]
+    assert two.acquire_nowait().release()
+    assert shared.open(key).acquire_nowait().release()
+    runtime_of(one).end_run()
+    assert one.acquire_nowait().release()
+
+
+def test_a_refusal_by_another_provider_counts_nowhere_and_one_by_its_own_everywhere(shared: Place) -> None:
+    key = Credential("sk-ant-made-up-key", name="a")
+    one, two = shared.open(key), shared.open(key)
+
+    for _ in range(4):
+        with one.lease(timeout=0) as lease:
+            lease.report(unauthorized("api.openai.com"))
+
+    assert [row.state for pool in (one, two) for row in pool.snapshot()] == ["available"] * 2
+    with one.lease(timeout=0) as lease:
+        lease.report(unauthorized("api.anthropic.com"))
+    with pytest.raises(NoUsableCredential):
+        two.acquire_nowait()
+    assert [row.state for pool in (one, two) for row in pool.snapshot()] == ["dead"] * 2
 
 
 def test_a_key_that_is_revived_in_one_is_alive_in_the_other(shared: Place) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from ...simulator import Running
@@ -33,6 +34,7 @@ name = "{name}"
 file = "keys/{name}"
 quota = "{quota}"
 slots = {slots}
+hosts = ["{host}"]  # the provider of this key; a 401 by any other host would count for this run only
 """
 
 _WORKER: Final = '''\
@@ -68,10 +70,11 @@ class DemoFolder:
         self._write("ask.py", _WORKER.format(base_url=simulator.base_url))
         deadline = f"{10 + items // 60}m"
         config = [_CONFIG.format(parallel=PARALLEL, store=_STORE, deadline=deadline)]
+        host = urlsplit(simulator.base_url).netloc
         (self.path / "keys").mkdir(mode=0o700)
         for key in simulator.plan.keys:
             self._write(f"keys/{key.name}", f"{key.secret}\n")
-            config.append(_CREDENTIAL.format(name=key.name, quota=key.quota, slots=slots[key.name]))
+            config.append(_CREDENTIAL.format(name=key.name, quota=key.quota, slots=slots[key.name], host=host))
         self._write("agentos.toml", "".join(config))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:

@@ -92,15 +92,20 @@ class CheckedPool(AdaptivePool):
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         return self._checked(super().reject(key, evidence, now), now)
 
-    def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> FeedbackResult | None:
+    def report(
+        self, grant: Grant, signal: Signal, now: float, *, sure: bool = True, elsewhere: bool = False
+    ) -> FeedbackResult | None:
         was_current = self.leases.get(grant.token) is grant
-        result = super().report(grant, signal, now, sure=sure)
+        result = super().report(grant, signal, now, sure=sure, elsewhere=elsewhere)
         was_current = was_current and self.find_loss_reason(grant, now) is None
         self._require(invariants.l3_only_a_current_token_changes_anything(was_current, result is not None), "L3")
         if result is not None:
             self.review_closings(grant.key.quota)
             self._checked(result.to_wake, now)
         return result
+
+    def end_run_bars(self, now: float) -> Sequence[Ticket]:
+        return self._checked(super().end_run_bars(now), now)
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         return self._checked(super().add(spec, now), now)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .limits.base import FOREVER, format_number
 from .pool import LeasePool
-from .records import Key, Ticket
+from .records import EVERY_MODEL, Key, Ticket
 from .reservations import starts_at
 from .states import OUT_OF_USE, CredentialStatus, Life
 
@@ -64,6 +64,8 @@ def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
         return CredentialStatus(key.life.value), FOREVER, key.evidence
     if key.quota.spent is not None:
         return CredentialStatus.SPENT, FOREVER, key.quota.spent.evidence
+    if EVERY_MODEL in key.barred:
+        return CredentialStatus.DEAD, FOREVER, key.barred[EVERY_MODEL]
     whole = key.quota.blocks.get(None)
     closed = whole is not None and whole.until > now
     if key.leases >= key.slots:

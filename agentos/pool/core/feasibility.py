@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ...errors import NeverFits, NoUsableCredential
 from .cost import DIMENSIONS
 from .limits.base import LimitState
-from .records import Key, LeaseRequest, Ticket
+from .records import EVERY_MODEL, Key, LeaseRequest, Ticket
 from .reservations import declared_amount, find_exceeded_limit
 from .states import CredentialStatus, Life
 
@@ -64,4 +64,6 @@ def _why_unusable(keys: Collection[Key], request: LeaseRequest) -> str:
 def _describe_state(key: Key, request: LeaseRequest) -> str:
     if key.life is not Life.ALIVE:
         return str(key.life.value)
+    if EVERY_MODEL in key.barred:
+        return "refused three times by a host that is not known to be its provider's"
     return "not entitled" if request.model in key.barred else CredentialStatus.SPENT

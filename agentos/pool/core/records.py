@@ -274,12 +274,16 @@ _HISTORY_LENGTH = 20
 PROBE_TIMEOUT = 60.0
 
 
+EVERY_MODEL = "*"  # in ``Key.barred``; no model has this name
+
+
 class Key:
     """One credential: its slots, how many are leased, and its life."""
 
     __slots__ = (
         "auto",
         "barred",
+        "barred_for_run",
         "evidence",
         "labels",
         "leases",
@@ -289,6 +293,7 @@ class Key:
         "number",
         "proven",
         "quota",
+        "refused_elsewhere",
         "since",
         "slots",
         "slots_elsewhere",
@@ -310,7 +315,9 @@ class Key:
         self.auto = spec.auto  # adaptive slots
         self.proven = False  # a call with it has succeeded
         self.suspicions = 0  # consecutive refusals that may concern another credential
-        self.barred: dict[str, str] = {}  # by model that it may not use, the evidence
+        self.refused_elsewhere = 0  # consecutive refusals by hosts that are not known to be its provider's
+        self.barred: dict[str, str] = {}  # by model that it may not use, the evidence; kept in this process only
+        self.barred_for_run: set[str] = set()  # the models of ``barred`` that only the current run may not use
         self.life = Life.ALIVE
         self.evidence = ""
         self.since = 0.0
@@ -330,7 +337,7 @@ class Key:
             self.life is Life.ALIVE
             and labels <= self.labels
             and self.quota.closed_for(model) < FOREVER
-            and not (self.barred and model in self.barred)
+            and not (self.barred and self.is_barred(model))
         )
 
     @property
@@ -342,6 +349,16 @@ class Key:
     def learned_slots(self) -> int:
         """The inferred number of slots. Until a call has succeeded it does not hold up that one."""
         return MAX_SLOTS if self.auto and not self.proven else self.quota.learned_slots
+
+    def is_barred(self, model: str | None) -> bool:
+        """Return True if this key must not be used for *model*."""
+        return model in self.barred or EVERY_MODEL in self.barred
+
+    def clear_bars(self) -> None:
+        """Forget refusals that took it out of use, for a model or in this run."""
+        self.barred.clear()
+        self.barred_for_run.clear()
+        self.suspicions = self.refused_elsewhere = 0
 
     def target_slots(self) -> int:
         """Return how many slots are usable now."""

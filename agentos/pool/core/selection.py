@@ -21,8 +21,8 @@ StartsAt = Callable[[Key, LeaseRequest, float, RefillClaims | None], float]
 
 
 def _is_barred(key: Key, request: LeaseRequest) -> bool:
-    """Return True if the provider does not let this credential use that model."""
-    return bool(key.barred) and request.model in key.barred
+    """Return True if this credential must not be used for that model."""
+    return bool(key.barred) and key.is_barred(request.model)
 
 
 class Affinities:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...providers import Event, Signal, read_signal
 from ...providers.answers.date_and_number_formats import parse_delay
 from ...providers.signal import GRAVE_EVENTS
+from ..allowed_hosts import AnsweredBy
 from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, parse_used
 from ..core.learning.adaptive_pool import FeedbackResult
 from ..core.records import Grant, Key, Quota, Ticket
@@ -17,6 +18,7 @@ from ..secret import Secret
 from .scheduler import Scheduler, log, log_stale_report
 
 _LONGEST_EVIDENCE = 500
+_REFUSED = (401, 402, 403)
 _REMEMBERED = 1_000  # organisations and unreadable objects that were logged
 
 # Short rate limits are normal; the others are logged for a person.
@@ -35,7 +37,8 @@ _LOG_LEVELS = {
 class Feedback:
     """Applies the reports of holders while their leases are in force.
 
-    *secret_of* returns the secret of a credential by name; *default_backoff* is for rate limits without a usable delay.
+    *secret_of* returns the secret of a credential by name; *find_answerer* says whose the host is that answered;
+    *default_backoff* is for rate limits without a usable delay.
     """
 
     def __init__(
@@ -43,12 +46,14 @@ class Feedback:
         scheduler: Scheduler,
         masker: Masker,
         secret_of: Callable[[str], Secret],
+        find_answerer: Callable[[Key, str], tuple[AnsweredBy, str]],
         default_backoff: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._core = scheduler.core
         self._masker = masker
         self._secret_of = secret_of
+        self._find_answerer = find_answerer
         self.default_backoff = default_backoff
         self._warned_retries = False
         self._warned_absurd = False
@@ -84,7 +89,16 @@ class Feedback:
         return self.report_signal(grant, signal, sure=sure)
 
     def report_signal(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]:
-        """Apply an answer that was already read."""
+        """Apply an answer that was already read. A refusal by another provider counts against no credential."""
+        elsewhere = False
+        if signal.origin is not None and signal.event in GRAVE_EVENTS:
+            answerer, mismatch = self._judge(grant, signal)
+            if answerer is AnsweredBy.OTHER:
+                self._scheduler.mark_unknown_outcome(grant)
+                log.warning("[COORDINATOR] %s; its refusal counts against no key (%s)", mismatch, signal.why)
+                return signal, False
+            sure = sure or answerer is AnsweredBy.OWN
+            elsewhere = answerer is AnsweredBy.UNKNOWN
         if signal.event is not Event.OK:
             signal = replace(signal, evidence=(self._evidence(grant, signal.why),))
         elif not signal.readings and not self._core.tracks_lease_ends:  # nothing new for the core
@@ -95,7 +109,7 @@ class Feedback:
 
         def apply(now: float) -> Sequence[Ticket] | None:
             nonlocal result
-            result = self._core.report(grant, signal, now, sure=sure)
+            result = self._core.report(grant, signal, now, sure=sure, elsewhere=elsewhere)
             return None if result is None else result.to_wake
 
         if self._scheduler.run_report(apply) is None:
@@ -103,8 +117,25 @@ class Feedback:
             return signal, False
         acted = result is not None and result.acted
         self.settle_usage(grant, signal.usage)
-        self._log_signal(grant, signal, believed=acted or sure)
+        if elsewhere and acted:
+            log.error(
+                "[COORDINATOR] %s: refused three times by %s: not used in this run", grant.key.name, signal.origin
+            )
+        else:
+            self._log_signal(grant, signal, believed=acted or (sure and not elsewhere))
         return signal, acted
+
+    def find_mismatch(self, grant: Grant, signal: Signal) -> str | None:
+        """Return in words which provider refused the key of which other one; None if that is not so."""
+        if signal.origin is None or not (signal.event in GRAVE_EVENTS or signal.status in _REFUSED):
+            return None
+        return self._judge(grant, signal)[1] or None
+
+    def _judge(self, grant: Grant, signal: Signal) -> tuple[AnsweredBy, str]:
+        try:
+            return self._find_answerer(grant.key, signal.origin or "")
+        except ValueError:  # not an address: the caller made the signal
+            return AnsweredBy.UNKNOWN, ""
 
     def _log_unknown(self, kind: str) -> None:
         if kind not in self._unknown and len(self._unknown) < _REMEMBERED:

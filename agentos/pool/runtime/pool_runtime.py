@@ -69,7 +69,9 @@ class PoolRuntime:
         lock = threading.RLock() if shared is None else FairLock()
         self.scheduler = scheduler = Scheduler(core, clock, lock)
         self.registry = registry = CredentialRegistry(scheduler, masker)
-        self.feedback = feedback = Feedback(scheduler, masker, registry.get_secret, default_backoff)
+        self.feedback = feedback = Feedback(
+            scheduler, masker, registry.get_secret, registry.find_answerer, default_backoff
+        )
         self.verbs = LegacyVerbs(scheduler, feedback, registry.names, registry.get_secret)
         self.inspector = PoolInspector(scheduler, shared)
         self._warned_stray = False
@@ -94,6 +96,7 @@ class PoolRuntime:
         self.report_out_of_money = feedback.report_out_of_money
         self.report_answer = feedback.report_answer
         self.report_signal = feedback.report_signal
+        self.find_mismatch = feedback.find_mismatch
         self.settle_usage = feedback.settle_usage
         self.ignore_usage = feedback.ignore_usage
         self.masked = feedback.masked
@@ -168,6 +171,11 @@ class PoolRuntime:
 
         self.scheduler.run_step(abandon)
         return self.lease_ttl if abandoned else None
+
+    def end_run(self) -> None:
+        """Forget what counted for a run only: it has ended."""
+        if any(key.barred_for_run or key.refused_elsewhere for key in list(self.core.keys.values())):
+            self.scheduler.run_step(self.core.end_run_bars)
 
     def delegate(self, lender: RemoteUser, out_for: float) -> None:
         """Let new leases be used on other machines, for *out_for* seconds after this process is gone.

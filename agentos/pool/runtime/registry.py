@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import PoolClosed
-from ..allowed_hosts import AllowedHosts, Origin, is_sendable
+from ...providers.signal import GENERIC_PROVIDERS
+from ..allowed_hosts import AllowedHosts, AnsweredBy, Origin, detect_provider, is_sendable, parse_base_origin
 from ..core.records import NO_LABELS, Key, KeySpec, Labels, Ticket
 from ..credential import Credential
 from ..redaction import Masker
@@ -116,6 +117,17 @@ class CredentialRegistry:
         """Return the base URLs of credentials that lead to *place*."""
         with self._scheduler.locked():
             return self._destinations.find_base_urls(place, self.credentials)
+
+    def find_answerer(self, key: Key, origin: str) -> tuple[AnsweredBy, str]:
+        """Return who answered at *origin* to a call with *key*; if it was another provider, also both in words."""
+        credential = self.credentials[key.name]
+        place = parse_base_origin(origin)
+        learned = None if key.quota.provider in GENERIC_PROVIDERS else key.quota.provider
+        found = self._destinations.find_answerer(credential, place, learned, self.credentials)
+        if found is not AnsweredBy.OTHER:
+            return found, ""
+        owner = detect_provider(credential)
+        return found, f"{place.host} is a host of {place.provider}, and {key.name} is a key of {owner}"
 
     def get_secret(self, name: str) -> Secret:
         """Return the secret of a credential in its holder object."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from ..dialects import parse_origin
 from .answer import Answer
 from .client_table import find_maker
 from .untrusted import parse_count, parse_status, read_attribute
@@ -49,11 +50,11 @@ def strip_url(url: object) -> str | None:
     if url is None or callable(url):
         return None
     try:
-        parts = urlsplit(str(url)[:_LONGEST_URL])
-        host = parts.hostname
+        text = str(url)[:_LONGEST_URL]
+        origin, path = parse_origin(text), urlsplit(text).path
     except Exception:  # noqa: BLE001 - a foreign __str__, or not an address at all
         return None
-    return f"{parts.scheme}://{host}{parts.path}" if host else None
+    return None if origin is None else f"{origin}{path}"
 
 
 def count_noted_retries(request: object) -> int:

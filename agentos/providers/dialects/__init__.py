@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from urllib.parse import urlsplit
 
 from ..dialect import Dialect
 from .anthropic import ANTHROPIC
@@ -19,7 +20,7 @@ from .openai import OPENAI
 from .openrouter import OPENROUTER
 from .xai import XAI
 
-__all__ = ["DEFAULT", "DIALECTS", "find_dialect", "is_shared", "parse_host"]
+__all__ = ["DEFAULT", "DIALECTS", "find_dialect", "is_shared", "parse_host", "parse_origin"]
 
 _TABLES = (OPENAI, AZURE, ANTHROPIC, GEMINI, MISTRAL, GROQ, CEREBRAS, XAI, OPENROUTER, BEDROCK, GITHUB, DEFAULT)
 DIALECTS = {table.name: table for table in _TABLES}
@@ -35,6 +36,19 @@ def parse_host(url: object) -> str:
         authority = authority.partition(end)[0]
     host = authority.rpartition("@")[2].lower()
     return host.partition(":")[0][:_LONGEST_HOST]
+
+
+def parse_origin(url: object) -> str | None:
+    """Return the scheme, host and port, unless it is the usual one, of a URL; None if it has no scheme or no host."""
+    try:
+        parts = urlsplit(str(url)[:2048])
+        host, port = (parts.hostname or "")[:_LONGEST_HOST], parts.port
+    except ValueError:
+        return None
+    if not parts.scheme or not host:
+        return None
+    usual = port is None or (parts.scheme, port) in (("https", 443), ("http", 80))
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{'' if usual else f':{port}'}"
 
 
 @lru_cache(maxsize=256)

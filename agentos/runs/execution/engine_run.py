@@ -27,7 +27,14 @@ from ..worker import Worker
 from .attempt import PooledAttempt
 from .attempt_usage import take_usage
 from .dispatcher import Dispatcher, Idle
-from .error_policy import classify_error, find_requested_delay, find_trouble, format_error, report_error
+from .error_policy import (
+    classify_error,
+    find_mismatch,
+    find_requested_delay,
+    find_trouble,
+    format_error,
+    report_error,
+)
 from .failure_facts import build_failure_facts
 from .item_source import ItemSource
 from .journal_writer import Recorder
@@ -184,7 +191,9 @@ class EngineRun:
             if self.worker.is_command:
                 facts.setdefault("exit", None)  # agentos ended it, or it did not start
                 facts.setdefault("signal", None)
-            result = self._failure(attempt, state.masked(format_error(error)), facts, now)
+            mismatch = find_mismatch(attempt)
+            text = format_error(error) if mismatch is None else f"{mismatch} ({format_error(error)})"
+            result = self._failure(attempt, state.masked(text), facts, now)
             if recorder.enabled:
                 trace = encode_facts(facts, state.masked)
         lock, announcing = state.lock, self._announces or error is not None

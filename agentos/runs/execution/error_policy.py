@@ -119,6 +119,8 @@ def classify_error(
     own = find_own_error(error)
     if isinstance(own, (NoCredentialAvailable, LeaseLost)):
         return AttemptEnd.NO_KEY
+    if find_mismatch(attempt) is not None:
+        return AttemptEnd.ERROR  # another key of the run would be refused there, too
     if isinstance(own, RateLimited) or (attempt.lease is not None and attempt.lease.trouble is not None):
         return AttemptEnd.LIMIT
     if isinstance(own, Interrupted):
@@ -171,6 +173,12 @@ def _is_own_timeout(error: BaseException, signal: Signal) -> bool:
         if each is not None
         for frame, _ in traceback.walk_tb(each.__traceback__)
     )
+
+
+def find_mismatch(attempt: Attempt) -> str | None:
+    """Return in words which provider refused the attempt's key, which is of another one; None if that is not so."""
+    found = getattr(attempt.lease, "mismatch", None)
+    return None if found is None else f"{found}: choose its keys with --provider, or provider="
 
 
 def format_error(error: BaseException) -> str:

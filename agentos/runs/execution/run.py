@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import InputFailed
@@ -79,6 +80,7 @@ class Run:
         self.shutdown.attach(self.dispatcher, self.recorder)
         self.worker = worker
         self.source = source
+        self._end_pool_run: Callable[[], None] = getattr(pool or secrets, "end_run", lambda: None)
         self._engine: Engine | None = None
         self._stopped_at = 0.0
 
@@ -131,6 +133,7 @@ class Run:
     def conclude(self) -> None:
         """Record unfinished items, close the journal, publish the last event. Only the first call has an effect."""
         self.shutdown.conclude()
+        self._end_pool_run()
 
     def raise_error(self, results: list[WorkflowResult] | None) -> None:
         """Raise the error that ended the run, or that its input raised, if there is one."""

@@ -344,15 +344,18 @@ def test_a_website_that_wants_a_password_or_money_costs_no_key_its_life(status: 
     assert told.state().state == "available"
 
 
-@pytest.mark.parametrize(("status", "state"), [(401, "dead"), (402, "spent")])
-def test_the_third_consecutive_refusal_counts_for_any_provider(status: int, state: str) -> None:
+@pytest.mark.parametrize("status", [401, 402])
+def test_the_third_consecutive_refusal_by_an_unknown_host_counts_for_this_run_only(status: int) -> None:
     told = Told("a", retries=9)
 
     stats, _ = told.of(1, raising(*[website(status) for _ in range(9)]))
 
     assert len(told.calls) == 3
     assert (stats.retried, stats.success_count) == (2, 0)
-    assert told.state().state == state
+    assert stats.stopped_by is not None
+    assert "1 refused three times by a host that is not known to be its provider's" in stats.stopped_by
+    assert told.state().state == "available"
+    assert told.of(1, raising())[0].success_count == 1
 
 
 def test_refusals_of_an_unknown_provider_do_not_count_with_a_success_between() -> None:

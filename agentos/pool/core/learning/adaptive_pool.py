@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....providers.signal import GENERIC_PROVIDERS, GRAVE_EVENTS, PARKED_FROM, Event, Signal
 from ..limits.base import FOREVER
 from ..pool import NOBODY, LeasePool
-from ..records import Grant, Key, KeySpec, Quota, Ticket
+from ..records import EVERY_MODEL, Grant, Key, KeySpec, Quota, Ticket
 from ..states import Life, LifeEvent
 from . import quota_feedback
 from .adaptive_concurrency import AdaptiveConcurrency
@@ -54,17 +54,20 @@ class AdaptivePool(LeasePool):
 
     # -- reactions to answers ---------------------------------------------------------------------------------
 
-    def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> FeedbackResult | None:
+    def report(
+        self, grant: Grant, signal: Signal, now: float, *, sure: bool = True, elsewhere: bool = False
+    ) -> FeedbackResult | None:
         """Apply an answer. None: that lease has already ended, and nothing changed.
 
-        If it is not *sure* that the credential's own provider answered, only the third failure in a row counts against
-        it.
+        If it is not *sure* that the credential's own provider answered, only the third refusal in a row counts against
+        it. *elsewhere*: a host answered that is not known to be the provider's; the third then counts for this run
+        only, and no store keeps it.
         """
         if not self.is_in_force(grant, now):
             return None
         signal = signal.sane()
         event, key = signal.event, grant.key
-        if event is Event.OK or signal.provider not in GENERIC_PROVIDERS:
+        if event is Event.OK or not (elsewhere or signal.provider in GENERIC_PROVIDERS):
             key.quota.provider = signal.provider
         if event in _ANSWERED_EVENTS and not self.outages.has_no_failures:
             self.outages.on_answer(signal.provider)
@@ -77,7 +80,9 @@ class AdaptivePool(LeasePool):
             self._memory.well.add(grant.token)
         if event is Event.OK:
             self._clear_doubt()
-            key.suspicions = 0
+            key.suspicions = key.refused_elsewhere = 0
+        if elsewhere and event in GRAVE_EVENTS:
+            return self._on_refused_elsewhere(grant, signal, now)
         if not sure and event in GRAVE_EVENTS:
             key.suspicions += 1
             if key.suspicions < _SUSPICIONS:
@@ -189,6 +194,33 @@ class AdaptivePool(LeasePool):
                 touched += self._undo_death(other, now)
         return touched
 
+    def _on_refused_elsewhere(self, grant: Grant, signal: Signal, now: float) -> FeedbackResult:
+        """Use the credential no more in this run after the third refusal in a row."""
+        key = grant.key
+        key.refused_elsewhere += 1
+        scope = grant.model if signal.event is Event.NOT_ENTITLED else EVERY_MODEL
+        if key.refused_elsewhere < _SUSPICIONS or scope is None:
+            return FeedbackResult(NOBODY, acted=False)
+        key.barred[scope] = (
+            f"{signal.why}; refused three times in a row by {signal.origin}: not used in this run. If its provider is "
+            "there, say so with base_url or hosts"
+        )
+        key.barred_for_run.add(scope)
+        self.indexes.disable_fast_path()
+        self.indexes.split_by_model()
+        return FeedbackResult(self._after_key_loss(now), acted=True)
+
+    def end_run_bars(self, now: float) -> Sequence[Ticket]:
+        """Let the credentials be used again that were barred for a run: it has ended."""
+        touched: list[Ticket] = []
+        for key in [key for key in self.keys.values() if key.barred_for_run or key.refused_elsewhere]:
+            for scope in key.barred_for_run:
+                key.barred.pop(scope, None)
+            key.barred_for_run.clear()
+            key.refused_elsewhere = 0
+            touched += self._reopened(key.quota, now)
+        return touched
+
     def _undo_death(self, key: Key, now: float) -> Sequence[Ticket]:
         key.suspicions = 0
         self._apply(
@@ -243,15 +275,13 @@ class AdaptivePool(LeasePool):
 
     def _clear(self, key: Key, now: float) -> None:
         super()._clear(key, now)
-        key.barred.clear()
-        key.suspicions = 0
+        key.clear_bars()
         for other in key.quota.keys:
             self._apply_slots(other)
 
     def _revive(self, key: Key, now: float) -> None:
         super()._revive(key, now)
-        key.barred.clear()
-        key.suspicions = 0
+        key.clear_bars()
 
     # -- adaptive slots ---------------------------------------------------------------------------------------
 
@@ -288,7 +318,7 @@ class AdaptivePool(LeasePool):
             if not self.outages.has_no_failures and grant.token not in self._memory.well:
                 self.outages.on_answer(quota.provider)
             self._clear_doubt()
-            key.suspicions = 0
+            key.suspicions = key.refused_elsewhere = 0
         self._memory.well.discard(grant.token)
         if key.auto:
             self._on_slot_freed(grant, went_well)
