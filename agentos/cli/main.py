@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
 from ..version import __version__
 from .commands import demo, init, keys, logs, results, retry, run, runs, show, trust
 from .exit_codes import ExitCode
-from .session.argv import split_arguments
+from .session.argv import Reopen, split_arguments, with_number
+from .session.typed_options import OptionTable, split_retry
 from .usage_error import UsageError
 
 app = typer.Typer(
@@ -52,14 +54,17 @@ app.command("init")(init.init)
 app.command("demo")(demo.demo)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with *arguments* and return the exit code."""
+def main(arguments: Sequence[str] | None = None, reopen: Reopen | None = None) -> int:
+    """Run the command with *arguments* and return the exit code. *reopen*: the items that a run executes again."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    typed = None
-    if given[:1] == ["run"]:
-        typed = split_arguments(given[1:])
-        given = ["run", *typed.options]
+    typed: object = None
     try:
+        if given[:1] == ["run"]:
+            typed = replace(split_arguments(given[1:]), reopen=reopen)
+            given = ["run", *typed.options]
+        elif given[:1] == ["retry"]:
+            own, typed = split_retry(with_number(given[1:]), _run_options())
+            given = ["retry", *own]
         code = app(given, prog_name="agentos", standalone_mode=False, obj=typed)
     except UsageError as refusal:
         print_error(f"agentos: {refusal.message}", *(f"  {line}" for line in (refusal.hint or "").splitlines()))
@@ -81,6 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - usage errors of the parser, and bugs
         return _other(error)
     return int(code or 0)
+
+
+def _run_options() -> OptionTable:
+    command: Any = typer.main.get_command(app)
+    return OptionTable(command.commands["run"].params)
 
 
 def _other(error: Exception) -> int:

@@ -6,7 +6,7 @@ import datetime
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,8 @@ class RunOptions:
     max_wait: float | None = None
     worker_version: str | None = None
     retry_failed: bool = False
+    reopen: Collection[str] = ()
+    reopen_changed: bool = False
     accept_loss: bool = False
     accept_worker: bool = False
     start: str = "queued"
@@ -69,6 +71,10 @@ class RunOptions:
             not isinstance(self.journal, (str, os.PathLike)) or not os.fspath(self.journal)
         ):
             raise ValueError("journal must be the path of a run folder or file, or left out")
+        if isinstance(self.reopen, str) or not all(isinstance(item_id, str) for item_id in self.reopen):
+            raise ValueError("reopen must be a list of item ids, or left out")
+        if (self.reopen or self.reopen_changed) and self.journal is None:
+            raise ValueError("reopen and reopen_changed need a journal, which has the results of before")
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
             raise ValueError("retries must be a whole number of at least 0")
         if self.timeout is not None:

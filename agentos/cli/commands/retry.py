@@ -1,15 +1,18 @@
-"""``agentos retry``: run the failed items of a run again, with its original command."""
+"""``agentos retry``: run items of a run again, with its original command."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..session.argv import Reopen
 from ..session.find_run import DEFAULT_BASE, BaseFolder, base_folder, find_run, open_folder
+from ..session.typed_options import RetryOptions
 from ..terminal.report_text import kept_arguments, options_end
 from ..usage_error import UsageError
 
@@ -18,7 +21,15 @@ if TYPE_CHECKING:
 
 
 def retry(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(help="The run: its name, the beginning of it, or its folder.", metavar="RUN")],
+    items: Annotated[
+        list[str] | None,
+        typer.Option("--items", help="Run only these items, also if they are done: --items ID ID ...", metavar="ID..."),
+    ] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Run only the items whose content has changed since they ran.")
+    ] = False,
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
@@ -30,7 +41,11 @@ def retry(
         ),
     ] = False,
 ) -> int:
-    """Run the failed and the remaining items of a run again, with the command it was started with."""
+    """Run the failed and the remaining items of a run again, with the command it was started with.
+
+    Options of agentos run replace those that it was started with: agentos retry RUN -j 20 --timeout 10m. Done items run
+    again with --items or --changed; what they returned before stays in the journal.
+    """
     base = base_folder(dir)
     found = find_run(base, run)
     named = found.parent.parent != base.path  # given as a path
@@ -47,7 +62,8 @@ def retry(
             f"{folder} is not where agentos keeps runs, so no command would find it again",
             f"move it into a folder called runs, or run the same command again: agentos run in {card.cwd}",
         )
-    arguments = retry_arguments(card, folder)
+    reopen = Reopen(_find_items(folder, items or []), changed) if items or changed else None
+    arguments = retry_arguments(card, folder, () if reopen else ("--retry-failed",))
     _check(card, folder, arguments)
     try:
         os.chdir(card.cwd)
@@ -59,7 +75,26 @@ def retry(
     from ..main import main
 
     end = options_end(arguments)
-    return main(["run", *arguments[:end], *(["--trust"] if trust else []), *arguments[end:]])
+    typed: RetryOptions | None = context.obj
+    options = arguments[:end] if typed is None else typed.replace_in(arguments[:end])
+    again = ["run", *options, *(["--trust"] if trust else []), *arguments[end:]]
+    return main(again) if reopen is None else main(again, reopen)
+
+
+def _find_items(folder: Path, typed: list[str]) -> tuple[str, ...]:
+    """Return the ids that were typed, each as a whole or as its beginning."""
+    from ...runs.journal.journal_files import locate_files
+    from ...runs.report.item_states import find_ids
+
+    files = locate_files(folder)
+    found = []
+    for beginning in typed:
+        ids = find_ids(files, beginning, 5)
+        if len(ids) != 1:
+            hint = f"which one: {', '.join(ids)}?" if ids else f"agentos show {folder.name} --items lists them"
+            raise UsageError(f"{len(ids) or 'no'} items of {folder.name} begin with {beginning!r}", hint)
+        found += ids
+    return tuple(found)
 
 
 def _read_card(base: BaseFolder | None, folder: Path, *, trust: bool) -> RunCard | None:
@@ -87,7 +122,7 @@ def _read_card(base: BaseFolder | None, folder: Path, *, trust: bool) -> RunCard
         return None
 
 
-def retry_arguments(card: RunCard, folder: Path) -> list[str]:
+def retry_arguments(card: RunCard, folder: Path, more: Sequence[str] = ("--retry-failed",)) -> list[str]:
     """Return the arguments of ``agentos run``, in the folder the run was started in, that continue this run.
 
     ``--name`` and ``--dir`` are added where the original arguments would lead to another run: the folder may have been
@@ -95,7 +130,7 @@ def retry_arguments(card: RunCard, folder: Path) -> list[str]:
     """
     kept = kept_arguments(card.arguments)
     end = options_end(kept)
-    more = ["--retry-failed"]
+    more = list(more)
     if find_option_value(kept[:end], "--name") != folder.name:
         more += ["--name", folder.name]
     base = folder.parent.parent
@@ -118,7 +153,7 @@ def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
         )
     if card.source_kind == "stdin":
         raise UsageError(
-            f"the items of {folder.name} came from standard input, and are not kept",
+            f"the items of {folder.name} came from standard input, which cannot be read again",
             f"give them again: ... | agentos run {shlex.join(arguments)}",
         )
 

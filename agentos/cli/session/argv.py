@@ -16,6 +16,14 @@ ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--trust", "--d
 
 
 @dataclass(frozen=True, slots=True)
+class Reopen:
+    """The items that ``agentos retry`` runs again: those with these ids, and those whose content changed."""
+
+    ids: tuple[str, ...] = ()
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedArguments:
     """The split arguments of ``agentos run``. ``words`` and ``command`` are None without their mark."""
 
@@ -23,6 +31,7 @@ class ParsedArguments:
     words: tuple[str, ...] | None
     command: tuple[str, ...] | None
     words_last: bool = False
+    reopen: Reopen | None = None  # not typed here, but after ``agentos retry``
 
     @property
     def resume_arguments(self) -> list[str]:
@@ -60,7 +69,7 @@ def split_arguments(arguments: Sequence[str]) -> ParsedArguments:
     if command is not None and words is None:
         command, words = _split(command, ":::")
     return ParsedArguments(
-        tuple(_with_number(options or ())),
+        tuple(with_number(options or ())),
         None if words is None else tuple(words),
         None if command is None else tuple(command),
         words_last and words is not None,
@@ -75,7 +84,7 @@ def _split(arguments: Sequence[str] | None, mark: str) -> tuple[Sequence[str], S
     return arguments[:place], arguments[place + 1 :]
 
 
-def _with_number(options: Sequence[str]) -> list[str]:
+def with_number(options: Sequence[str]) -> list[str]:
     """Add the default number to a ``--parallel`` without one."""
     given: list[str] = []
     for place, option in enumerate(options):

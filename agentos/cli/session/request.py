@@ -182,6 +182,7 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
         items = _items(place, options)
     except UsageError as refusal:  # its message may quote the input
         raise UsageError(masked(refusal.message), refusal.hint, refusal.code) from None
+    _check_reopen(flags, items)
     deadline = None
     if options["deadline"] is not None:
         from ..config.typed_durations import parse_deadline as read_deadline
@@ -237,6 +238,17 @@ def _choose_slots(flags: Flags, settings: Settings, options: Mapping[str, Any]) 
         otherwise=options["slots"] if of_file else None,
         makes_calls=flags.worker is not None,
     )
+
+
+def _check_reopen(flags: Flags, items: Items) -> None:
+    reopen = flags.typed.reopen
+    if reopen is None:
+        return
+    if flags.dry_run:
+        raise UsageError("--dry-run does not show items that run again", "agentos retry RUN -n shows the failed ones")
+    missing = set(reopen.ids) - set(getattr(items, "ids", ()))
+    if missing:
+        raise UsageError(f"the input has no item {min(missing)!r} any more")
 
 
 def _base(path: str, flags: Flags, settings: Settings) -> BaseFolder:

@@ -247,6 +247,7 @@ class _Session:
         from ...workflows.parallel import ParallelCoordinator
 
         request, option = self._request, self._request.option
+        reopen = request.flags.typed.reopen
         return ParallelCoordinator(
             request.parallel,
             self._pool,
@@ -260,6 +261,8 @@ class _Session:
             deadline=request.deadline,
             max_wait=_PARKED_FROM if option("no_wait") else None,
             retry_failed=request.flags.retry_failed,
+            reopen=() if reopen is None else reopen.ids,
+            reopen_changed=reopen is not None and reopen.changed,
             accept_loss=request.flags.force,
             accept_worker=request.flags.new_command,
             on_begin=partial(self._begin, command),
@@ -314,6 +317,9 @@ class _Session:
             hint = "--fresh starts over, --name makes it another run"
             if error.what == "worker":
                 hint = f"--new-command continues with it, {hint}"
+            elif self._request.source["kind"] != "stdin":
+                name = shlex.quote(self._request.name) + self._build_folder_option()
+                hint = f"agentos retry {name} --changed  runs the changed items again\n{hint}"
         elif isinstance(error, JournalDamaged):
             hint = "--force continues with the sound part; missing items run again"
         elif isinstance(error, JournalInUse):

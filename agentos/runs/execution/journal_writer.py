@@ -30,6 +30,7 @@ log = logging.getLogger("agentos")
 _AT_ONCE = 1_000
 
 _dump = build_encoder()
+_FINISHED = (RecordedState.DONE, RecordedState.FAILED)
 
 
 class JournalEvents(Protocol):
@@ -105,8 +106,11 @@ class JournalRecorder:
         self._finish_if_idle = events.finish_if_idle
         self._known = journal.known
         self._retry_failed = state.options.retry_failed
+        self._reopen, self._reopen_changed = frozenset(state.options.reopen), state.options.reopen_changed
+        self._selects = bool(self._reopen) or self._reopen_changed  # the run executes some items, and no others
+        self._selected: set[str] = set()
         self.strict = state.options.start == "strict"
-        self.resumes = len(journal.known) > 0
+        self.resumes = len(journal.known) > 0 or self._selects
         self._mask = None if state.secrets is None else Redaction(state.secrets.masker).masked
         self._wall = state.clock.wall
         self._writer: JournalWriter = journal.writer(
@@ -118,20 +122,32 @@ class JournalRecorder:
     def compare_list(self, ids: Sequence[str], items: Iterable[Any]) -> bytearray:
         """Compare a list with the journal before anything starts. Return which items have a result that still holds.
 
-        Raises ``JournalMismatch`` if items changed since their result was recorded.
+        Items to reopen are recorded as such; then the others are not executed, and keep their states. Raises
+        ``JournalMismatch`` if other items changed since their result was recorded.
         """
         holds = bytearray(len(ids))
         changed = []
+        reopened = []
         given = iter(items)
         for begin in range(0, len(ids), _AT_ONCE):
             some = ids[begin : begin + _AT_ONCE]
             hits = self._known.find([replace_surrogates(item_id) for item_id in some], self._journal.ids_at)
             for index, (item_id, hit, item) in enumerate(zip(some, hits, given, strict=False), start=begin):
-                if hit is not None and self._is_reusable(hit.state):
-                    holds[index] = 1
-                    then = hit.fingerprint
-                    if then is not None and (now := fingerprint(item)) is not None and then != now:
-                        changed.append((item_id, then, now))
+                reusable = hit is not None and self._is_reusable(hit.state)
+                now = fingerprint(item) if reusable or (hit is not None and self._reopen_changed) else None
+                then = None if hit is None else hit.fingerprint
+                differs = then is not None and now is not None and then != now
+                if item_id in self._reopen or (differs and self._reopen_changed):
+                    self._selected.add(item_id)
+                    if hit is not None and hit.state in _FINISHED:
+                        reopened.append(encode_row(self._wall(), "reopened", item_id, fingerprint=now))
+                    continue
+                holds[index] = reusable or self._selects
+                if reusable and differs:
+                    changed.append((item_id, then, now))
+        missing = self._reopen - self._selected
+        if missing:
+            raise ValueError(f"reopen: no item has the id {min(missing)!r}")
         if changed:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise JournalMismatch(
@@ -140,6 +156,10 @@ class JournalRecorder:
                 recorded=", ".join(f"{item_id!r} {then}" for item_id, then, _ in changed[:3]) + more,
                 given=", ".join(f"{item_id!r} {now}" for item_id, _, now in changed[:3]) + more,
             )
+        for row in reopened:
+            self._writer.put(row)
+        if reopened:
+            self._writer.flush()  # before the results file is rewritten without them
         return holds
 
     def _is_reusable(self, state: RecordedState | None) -> bool:
@@ -173,8 +193,14 @@ class JournalRecorder:
         cached: list[WorkflowResult] = []
         for item in items:
             hit = hits.get(item)
-            if hit is not None:
-                row = rows[hit.seq]
+            row = None if hit is None else rows[hit.seq]
+            if item.id in self._selected:
+                item.attempts = 0 if row is None else row.attempt or 0
+                fresh(item)
+                continue
+            if self._selects and (row is None or not self._is_reusable(row.state)):
+                continue  # it stays as it is
+            if row is not None:
                 if self._is_reusable(row.state) and not _differs(row, item.fingerprint):
                     cached.append(_cached(row, item))
                     continue

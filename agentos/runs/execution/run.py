@@ -89,6 +89,9 @@ class Run:
     def compare_with_journal(self) -> None:
         """Compare a list with the journal, and record it as the run's plan."""
         ids = self.source.ids
+        options = self.state.options
+        if ids is None and (options.reopen or options.reopen_changed):
+            raise ValueError("reopen and reopen_changed need a list of items, whose ids are known before the run")
         if isinstance(self.recorder, JournalRecorder) and ids is not None:
             if self.recorder.resumes:
                 self.source.unchanged = self.recorder.compare_list(ids, self.source.payloads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,9 @@ class ParallelCoordinator:
     limits as long as they last; with ``max_wait`` it ends when nothing runs and no credential is due within that many
     seconds. A duration is a number of seconds, or text such as ``"5m"``.
 
+    ``retry_failed`` runs failed items of an earlier call again. ``reopen`` (ids) and ``reopen_changed`` (items whose
+    content changed) run items of a list again even if they are done, and no others.
+
     ``cost_func``, ``model_func`` and ``affinity_func`` return the arguments of an item's lease. ``start="strict"``
     writes each start to disk before it happens. ``engine`` is where items run: an executor of ``concurrent.futures``,
     ``"dask://host:port"``, a ``distributed.Client`` or ``agentos.Dask(...)``; by default this process. Secrets leave
@@ -79,6 +82,8 @@ class ParallelCoordinator:
         max_wait: Duration | None = None,
         worker_version: str | None = None,
         retry_failed: bool = False,
+        reopen: Collection[str] = (),
+        reopen_changed: bool = False,
         accept_loss: bool = False,
         accept_worker: bool = False,
         start: str = "queued",
@@ -112,6 +117,8 @@ class ParallelCoordinator:
             max_wait=read_duration("max_wait", max_wait),
             worker_version=worker_version,
             retry_failed=retry_failed,
+            reopen=reopen,
+            reopen_changed=reopen_changed,
             accept_loss=accept_loss,
             accept_worker=accept_worker,
             start=start,

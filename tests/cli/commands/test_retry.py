@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentos.cli.commands.retry import retry
+from agentos.cli.main import main
 from agentos.cli.usage_error import UsageError
 
 from ...runs import sample_runs
@@ -139,3 +142,65 @@ def test_a_run_kept_elsewhere_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="not where agentos keeps runs"):
         call(retry, str(tmp_path / "mine"))
+
+
+# -- as it is typed ---------------------------------------------------------------------------------------------------
+
+ROWS = '{"id":"a","t":"1"}\n{"id":"b","t":"2"}\n{"id":"c","t":"bad"}\n'
+WORK = """
+def work(item, credential):
+    if item["t"] == "bad":
+        raise ValueError(item["t"])
+    return "ran " + item["t"]
+"""
+
+
+@pytest.fixture
+def typed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run a command line where the run r has done a and b, and c has failed; return its code and its errors."""
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    (tmp_path / "work.py").write_text(WORK)
+    options = ("--name", "r", "--progress", "none", "-j", "2", "--retries", "0")
+    assert main(["run", "rows.jsonl", "--worker", "work.py:work", *options]) == 1
+
+    def type_it(*words: str) -> tuple[int, str]:
+        capfd.readouterr()
+        return main(list(words)), capfd.readouterr().err
+
+    return type_it
+
+
+def values(folder: Path) -> dict[str, tuple[Any, int]]:
+    found = (json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines())
+    return {line["id"]: (line["value"], line["attempts"]) for line in found}
+
+
+def test_items_that_were_named_run_again_and_no_others(folder: Path, typed: Callable[..., tuple[int, str]]) -> None:
+    assert typed("retry", "r", "--items", "a", "-j", "1")[0] == 1
+
+    assert values(folder) == {"a": ("ran 1", 2), "b": ("ran 2", 1), "c": (None, 1)}
+    assert json.loads((folder / "run.json").read_text())["arguments"][-2:] == ["-j", "1"]
+
+
+def test_items_whose_content_changed_run_again_and_no_others(
+    folder: Path, tmp_path: Path, typed: Callable[..., tuple[int, str]]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROWS.replace('"2"', '"two"').replace("bad", "good"))
+
+    code, errors = typed("run", "rows.jsonl", "--worker", "work.py:work", "--name", "r", "--progress", "none")
+    assert (code, "agentos retry r --changed  runs the changed items again" in errors) == (2, True)
+    assert typed("retry", "r", "--changed")[0] == 0
+
+    assert values(folder) == {"a": ("ran 1", 1), "b": ("ran two", 2), "c": ("ran good", 2)}
+
+
+def test_an_item_that_is_not_there_is_named_and_nothing_runs(
+    folder: Path, tmp_path: Path, typed: Callable[..., tuple[int, str]]
+) -> None:
+    before = values(folder)
+
+    assert "no items of r begin with 'zz'" in typed("retry", "r", "--items", "zz")[1]
+    (tmp_path / "rows.jsonl").write_text(ROWS.partition("\n")[2])
+    assert "the input has no item 'a' any more" in typed("retry", "r", "--items", "a")[1]
+    assert "--dry-run does not show" in typed("retry", "r", "--changed", "-n")[1]
+    assert values(folder) == before
