@@ -523,3 +523,29 @@ def test_a_run_folder_goes_on_with_what_is_not_done(agentos: Agentos, run: Path,
     assert (project / "jobs.log").read_text().startswith(joblog)
     (report,) = objects(agentos, "show", "old", "--json")
     assert (report["state"]["text"], len(report["sessions"]), report["counts"]["done"]) == ("finished", 2, 7)
+
+
+def test_rows_without_an_id_are_recognised_by_the_ids_they_were_given(agentos: Agentos, project: Path) -> None:
+    """Ids of such rows were hashes alone; with today's ids, the rows that are done would be run and paid again."""
+    extract("rows.tar.gz", project)
+    folder = project / ".agentos" / "runs" / "rows"
+    folder.parent.mkdir(parents=True)
+    (project / "rows").rename(folder)
+    command = json.loads((folder / "run.json").read_text())["arguments"]
+    with (project / "rows.csv").open("a") as rows:
+        rows.write("Dee,Kiel\n")
+    assert agentos("trust", "rows")[0] == 0
+
+    assert agentos("run", *command)[0] == 1  # Bob had failed
+
+    assert (project / "ran").read_text().split() == ["Ann", "Bob", "Cem", "Dee"]
+    results = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    assert [each["id"] for each in results][:3] == ["b16cddda5af5", "7ef7158b80ca", "4552fab29e87"]
+    assert json.loads((folder / "run.json").read_text())["id_rules"] == 1
+
+    assert agentos("run", "--fresh", *command)[0] == 1
+
+    results = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    assert [each["id"].partition("-")[0] for each in results] == ["ann", "bob", "cem", "dee"]
+    assert agentos("run", *command)[0] == 1
+    assert (project / "ran").read_text().split()[4:] == ["Ann", "Bob", "Cem", "Dee"]

@@ -360,7 +360,7 @@ def test_the_files_of_a_run_and_what_it_prints_for_programs(agentos: Agentos, tm
     assert shape(events) == [{"at": "float", "kind": "str", "pid": "int", "parallel": "int"}]
     assert list(json.loads((run / "run.json").read_text())) == [
         *("format", "name", "created", "started", "cwd", "arguments", "command", "worker", "source", "parallel"),
-        *("engine", "keys", "agentos"),
+        *("engine", "keys", "agentos", "id_rules"),
     ]
     assert (tmp_path / "jobs").read_text().splitlines()[0].split("\t") == [
         *("Seq", "Host", "Starttime", "JobRuntime", "Send", "Receive", "Exitval", "Signal", "Command")

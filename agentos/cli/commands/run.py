@@ -23,17 +23,17 @@ Examples:
 def run(
     context: typer.Context,
     items: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
-            help="A JSONL, CSV or text file (an item a line), - for standard input, a folder or a quoted glob. "
-            "Or no ITEMS, and ::: WORD ... at the end. The command for each item follows --: {} is the item, "
-            "{id} its id, {field} one of its fields, {#} its number; without any of them the item is put at its end. "
-            "No shell is involved.",
+            help="Files of items (JSON lines, a JSON array, CSV or text; also .gz), - for standard input, a folder or "
+            "a quoted glob. Or no ITEMS, and ::: WORD ... at the end. The command for each item follows --: {} is the "
+            "item, {id} its id, {field} one of its fields, {#} its number; without any of them the item is put at its "
+            "end. No shell is involved.",
             show_default=False,
-            metavar="[ITEMS] [-- COMMAND {}]",
+            metavar="[ITEMS]... [-- COMMAND {}]",
         ),
     ] = None,
-    items_from: Annotated[str | None, typer.Option("--arg-file", "-a", help="The same as ITEMS.")] = None,
+    items_from: Annotated[list[str] | None, typer.Option("--arg-file", "-a", help="The same as ITEMS.")] = None,
     listed: Annotated[
         str | None, typer.Option("--items", help="Items as a list: 'a,b,c' or 'a b c'.", metavar="LIST")
     ] = None,
@@ -45,11 +45,17 @@ def run(
         ),
     ] = None,
     id: Annotated[  # noqa: A002 - it is the option's name
-        str | None, typer.Option(help="The field of an item that is its id. Else its own id, or a stable hash.")
+        str | None, typer.Option(help="The field of an item that is its id. Else its own id, or its words and a hash.")
     ] = None,
     format: Annotated[  # noqa: A002 - it is the option's name
-        str | None, typer.Option(help="How to read ITEMS: jsonl, csv, tsv or text. Else by the file's name.")
+        str | None, typer.Option(help="How to read ITEMS: jsonl, json (an array), csv, tsv or text. Else by its name.")
     ] = None,
+    repeat: Annotated[
+        int | None, typer.Option(help="Run each item N times; ids get #1 to #N.", metavar="N", min=1)
+    ] = None,
+    allow_duplicates: Annotated[
+        bool, typer.Option("--allow-duplicates", help="Accept equal ids; the second gets #2, and so on.")
+    ] = False,
     stdin: Annotated[
         bool | None, typer.Option("--stdin/--no-stdin", help="Give each command its item on standard input as well.")
     ] = None,
@@ -239,8 +245,8 @@ def run(
 
     typed: ParsedArguments = context.obj
     for one, other, names in (
-        (items, items_from, "ITEMS and --arg-file"),
-        (items or items_from, listed, "items and --items"),
+        (items or None, items_from or None, "ITEMS and --arg-file"),
+        (items or items_from or None, listed, "items and --items"),
         (halt, max_failures, "--halt and --max-failures"),
         (progress, bar or None, "--progress and --bar"),
     ):
@@ -248,7 +254,7 @@ def run(
             raise UsageError(f"{names} were both given", "give one of them")
     flags = Flags(
         typed=typed,
-        items=items if items is not None else items_from,
+        items=tuple(items or items_from or ()),
         listed=listed,
         worker=worker,
         config=config,
@@ -262,6 +268,8 @@ def run(
         json=json,
         color=color,
         verbose=verbose,
+        repeat=repeat,
+        allow_duplicates=allow_duplicates,
         options={
             "parallel": parallel,
             "max_parallel": max_parallel,

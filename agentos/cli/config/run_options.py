@@ -11,7 +11,7 @@ from ...util.durations import LONGEST_DURATION
 from ..usage_error import UsageError
 
 PROGRESS: Final = ("auto", "bar", "plain", "json", "none")
-FORMATS: Final = ("jsonl", "csv", "tsv", "text")
+FORMATS: Final = ("jsonl", "json", "csv", "tsv", "text")
 
 _LONGEST_SHOWN: Final = 16
 _YES: Final = ("1", "true", "yes", "on")

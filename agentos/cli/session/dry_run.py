@@ -70,8 +70,8 @@ def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _
     inside = _runtime(pool)
     is_done, has_failed = _results(request)
     template = None if request.command is None else _template(request)
-    for number, item in enumerate(request.items, start=1):
-        row: dict[str, Any] = {"id": request.id_of(item)}
+    for number, (item_id, item) in enumerate(request.named_items(), start=1):
+        row: dict[str, Any] = {"id": item_id}
         if is_done(row["id"]):
             counts.done += 1
             continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,18 @@ def require_own_files(request: RunRequest) -> None:
         if path is None:
             continue
         named = f"--{option} {path}"
-        if request.source["kind"] == "file" and _is_same(path, request.source["name"]):
+        if any(_is_same(path, name) for name in _item_files(request)):
             raise UsageError(f"{named} is the file of the items", "name another file for it")
         if any(_is_same(path, descriptor) for descriptor in (1, 2) if _is_file(descriptor)):
             raise UsageError(f"{named} is the file that standard output goes to", "name another file, or use --json")
         _require(option, path, named)
     if results is not None and joblog is not None and _is_same(results, joblog):
         raise UsageError(f"--results and --joblog name the same file, {results}", "give each a file of its own")
+
+
+def _item_files(request: RunRequest) -> list[str]:
+    kind, name = request.source["kind"], request.source["name"]
+    return shlex.split(name) if kind == "files" else [name] if kind == "file" else []
 
 
 def _require(option: str, path: str, named: str) -> None:

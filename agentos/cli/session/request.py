@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ class Flags:
     """The typed flags. ``options`` can also be set by files and the environment; None means not typed."""
 
     typed: ParsedArguments
-    items: str | None
+    items: tuple[str, ...]
     listed: str | None
     worker: str | None
     config: Path | None
@@ -63,6 +63,8 @@ class Flags:
     verbose: bool
     options: Mapping[str, Any]
     trust: bool = False
+    repeat: int | None = None
+    allow_duplicates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class RunRequest:
     keys: tuple[SelectedKey, ...]
     deadline: datetime | None
     id_of: Callable[[Any], str]
+    id_rules: int
 
     @property
     def folder(self) -> Path:
@@ -94,6 +97,13 @@ class RunRequest:
     def total(self) -> int | None:
         """The number of items; None for standard input."""
         return len(self.items) if isinstance(self.items, Sized) else None
+
+    def named_items(self) -> Iterator[tuple[str, Any]]:
+        """Yield each item with its id."""
+        ids = getattr(self.items, "ids", None)
+        if ids is not None:
+            return zip(ids, self.items, strict=True)
+        return ((self.id_of(item), item) for item in self.items)
 
     @property
     def parallel(self) -> int:
@@ -173,13 +183,15 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
     masked = _masking(keys, find_passwords(options["store"], environ))
     _refuse_typed_secrets(flags, masked)
     try:
-        place = _locate_items(flags)
+        place = _locate_items(flags, options["format"])
         source = {"kind": place.kind, "name": shlex.join(place.words) if place.kind == "words" else place.name}
         if flags.name is not None:
             name = check_name(flags.name)
         else:
             name = build_name(command, flags.worker, source, options["id"])
-        items = _items(place, options)
+        base = _base(options["dir"], flags, settings)
+        id_rules = _find_id_rules(base, name, fresh=flags.fresh)
+        items = _items(place, options, flags, id_rules)
     except UsageError as refusal:  # its message may quote the input
         raise UsageError(masked(refusal.message), refusal.hint, refusal.code) from None
     _check_reopen(flags, items)
@@ -194,12 +206,13 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
         where=where,
         settings=settings,
         name=name,
-        base=_base(options["dir"], flags, settings),
+        base=base,
         items=items,
         source=source,
         keys=tuple(keys),
         deadline=deadline,
         id_of=_ids_without_secrets(items, masked),
+        id_rules=id_rules,
     )
 
 
@@ -346,11 +359,20 @@ def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str
         raise UsageError(f"{where['halt']}: {error}") from None
 
 
-def _locate_items(flags: Flags) -> InputLocation:
-    """Return the location of the items."""
-    from ...runs.inputs import InputError, locate_input, split_words
+def _find_id_rules(base: BaseFolder, name: str, *, fresh: bool) -> int:
+    """Return the version of the rules for ids: that of the run so far, which must recognise its own items."""
+    from ...runs.inputs.item_ids import CURRENT_ID_RULES
+    from ...runs.report.run_card import read_card
 
-    words, given = flags.typed.words, flags.items
+    card = None if fresh else read_card(base.path / "runs" / name)
+    return CURRENT_ID_RULES if card is None else card.id_rules
+
+
+def _locate_items(flags: Flags, named_format: str | None) -> InputLocation:
+    """Return the location of the items."""
+    from ...runs.inputs import InputError, locate_files, locate_input, split_words
+
+    words, given = flags.typed.words, shlex.join(flags.items) if flags.items else None
     if flags.listed is not None:
         if words is not None:
             raise UsageError("items were given twice: by --items and after :::")
@@ -364,16 +386,25 @@ def _locate_items(flags: Flags) -> InputLocation:
             "agentos run -- echo {} ::: a b c",
         )
     try:
-        return locate_input(words if given is None else given)  # type: ignore[arg-type]
+        if len(flags.items) > 1:
+            return locate_files(flags.items, named_format=named_format is not None)
+        return locate_input(flags.items[0] if flags.items else words or ())
     except InputError as error:
         raise _refused(error) from None
 
 
-def _items(place: InputLocation, options: Mapping[str, Any]) -> Items:
+def _items(place: InputLocation, options: Mapping[str, Any], flags: Flags, id_rules: int) -> Items:
     from ...runs.inputs import InputError, open_items
 
     try:
-        return open_items(place, id_field=options["id"], format=options["format"])
+        return open_items(
+            place,
+            id_field=options["id"],
+            format=options["format"],
+            repeat=flags.repeat,
+            allow_duplicates=flags.allow_duplicates,
+            id_rules=id_rules,
+        )
     except InputError as error:
         raise _refused(error) from None
 

@@ -245,5 +245,6 @@ def _card(request: RunRequest, folder: PrivateFolder) -> bytes:
         "engine": request.engine,
         "keys": [key.credential.name for key in request.keys],
         "agentos": __version__,
+        "id_rules": request.id_rules,
     }
     return f"{json.dumps(card, indent=1)}\n".encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from ..usage_error import UsageError
@@ -58,7 +59,9 @@ def build_name(
 
     work = worker if worker is not None else list(command or ())
     known_by = source["name"]
-    if source["kind"] != "words" and os.path.lexists(known_by):
+    if source["kind"] == "files":
+        known_by = "\0".join(map(os.path.abspath, shlex.split(known_by)))
+    elif source["kind"] != "words" and os.path.lexists(known_by):
         known_by = os.path.abspath(known_by)
     else:
         # Words and patterns depend on the current folder, and runs of several folders may share a base folder.

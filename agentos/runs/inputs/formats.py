@@ -1,21 +1,21 @@
-"""Input formats: text, JSON lines, and tables with a header (CSV and TSV)."""
+"""Input formats: text, JSON lines, one JSON array, and tables with a header (CSV and TSV)."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
+from .file_names import find_format_name
 from .input_error import InputError
-from .text_lines import MAX_LINE, Line, NumberedLines, is_blank
+from .json_array import JsonArray
+from .json_values import decode_json
+from .text_lines import MAX_LINE, Line, NumberedLines, Record, is_blank
 
-Record = tuple[int, int, int, Any]  # number of its first line, offset and size in bytes, item
-
-NAMES = ("text", "jsonl", "csv", "tsv")
-_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-_ONE_DOCUMENT = "one JSON value per line is needed; to convert an array: jq -c '.[]' FILE > FILE.jsonl"
+NAMES = ("text", "jsonl", "json", "csv", "tsv")
+_ONE_DOCUMENT = "one JSON value per line is needed; for one array of items: --format json"
 
 
 class Format(Protocol):
@@ -45,7 +45,7 @@ class JsonLines:
             if is_blank(text):
                 continue
             try:
-                item = _json(_without_end(text))
+                item = decode_json(_without_end(text))
             except json.JSONDecodeError as error:
                 hint = _ONE_DOCUMENT if number == 1 and text.lstrip()[0] in "[{" else None
                 raise lines.error(f"not JSON ({error.msg} at column {error.colno})", hint=hint) from None
@@ -55,7 +55,7 @@ class JsonLines:
             yield number, offset, size, item
 
     def parse(self, raw: bytes) -> Any:
-        return _json(raw.decode())
+        return decode_json(raw.decode())
 
 
 class Table:
@@ -122,6 +122,8 @@ def get_format(name: str) -> Format:
         return Text()
     if name == "jsonl":
         return JsonLines()
+    if name == "json":
+        return JsonArray()
     if name in ("csv", "tsv"):
         return Table("," if name == "csv" else "\t")
     raise InputError(source="--format", detail=f"must be {', '.join(NAMES[:-1])} or {NAMES[-1]}, not {name!r}")
@@ -129,7 +131,7 @@ def get_format(name: str) -> Format:
 
 def find_format_by_name(path: str) -> Format | None:
     """Return the format of a file's suffix, or None."""
-    name = _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
+    name = find_format_name(path)
     return None if name is None else get_format(name)
 
 
@@ -138,12 +140,14 @@ def guess_format(lines: NumberedLines) -> Format:
     return JsonLines() if _is_json_object(lines.first()) else Text()
 
 
-def check_json_lines(lines: NumberedLines) -> Format:
-    """Return JSON lines for a ``.json`` file that has them. Refuse one JSON document."""
+def choose_json_format(lines: NumberedLines, beginning: bytes) -> Format:
+    """Return the format of a ``.json`` file from its *beginning*: an array, or JSON lines. Refuse another document."""
+    if beginning.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"[":
+        return JsonArray()
     first = lines.first()
     if first and not _is_json_object(first):
-        hint = f"{_ONE_DOCUMENT}; or name the format with --format"
-        raise InputError(source=lines.source, detail="one JSON document instead of one JSON value per line", hint=hint)
+        hint = "an array of items is needed, or one JSON value per line; or name the format with --format"
+        raise InputError(source=lines.source, detail="one JSON document that is not an array", hint=hint)
     return JsonLines()
 
 
@@ -151,17 +155,10 @@ def _is_json_object(line: str) -> bool:
     if not line.lstrip().startswith("{"):
         return False
     try:
-        _json(line)
+        decode_json(line)
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-_json = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def _without_end(text: str) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shlex
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .file_names import has_items_by_name
 from .input_error import InputError
 
-Kind = Literal["file", "folder", "glob", "stdin", "words"]
+Kind = Literal["file", "files", "folder", "glob", "stdin", "words"]
 
 STANDARD_INPUT = "standard input"
+_MOST_FILES = 200  # they stay open
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -23,13 +26,33 @@ class InputLocation:
     """One source of items. ``"stdin"`` is any that can be read only once: standard input, a pipe, ``<(command)``."""
 
     kind: Kind
-    name: str  # as it was typed; for words, their number
-    words: tuple[str, ...] = ()
+    name: str  # as it was typed; for words, their number; for several files, all names
+    words: tuple[str, ...] = ()  # the words, or the names of several files
 
     @property
     def path(self) -> str:
         """The absolute path of the folder or file, which a change of directory does not affect."""
         return os.path.abspath(self.name)
+
+
+def locate_files(names: Sequence[str], *, named_format: bool) -> InputLocation:
+    """Classify several files whose items make one input. Raise ``InputError`` for anything else.
+
+    A shell makes several names of an unquoted pattern: files whose names do not say that they contain items are
+    refused unless the format was named.
+    """
+    if len(names) > _MOST_FILES:
+        raise InputError(
+            source=f"{len(names)} files", detail=f"at most {_MOST_FILES} can be given", hint="join them: cat"
+        )
+    for name in names:
+        if (kind := locate_input(name).kind) != "file":
+            what = {"stdin": "standard input, or a pipe", "glob": "a pattern"}.get(kind, f"a {kind}")
+            raise InputError(source=name, detail=f"{what}; only files can be given together")
+        if not named_format and not has_items_by_name(name):
+            hint = "for their lines: --format text; for their paths: put the pattern in quotes, as in 'src/*.py'"
+            raise InputError(source=name, detail="are the lines of these files the items, or their paths?", hint=hint)
+    return InputLocation("files", shlex.join(names), tuple(names))
 
 
 def locate_input(source: str | os.PathLike[str] | Sequence[str]) -> InputLocation:

@@ -8,18 +8,18 @@ from typing import overload
 from ...util.sanitize import is_utf8
 from .input_error import InputError
 from .input_location import InputLocation, list_paths
-from .item_ids import IdFunction, refuse_duplicates
+from .item_ids import IdFunction, number_duplicates, refuse_duplicates
 
 
 class ListedItems(Sequence[str]):
-    """Texts in order. Raises ``InputError`` if there are none, or one is empty, repeated or not UTF-8."""
+    """Texts in order. Raises ``InputError`` if there are none, or one is empty, not UTF-8, or repeated unasked."""
 
     unchanging = True
 
-    def __init__(self, place: InputLocation) -> None:
+    def __init__(self, place: InputLocation, id_of: IdFunction, *, allow_duplicates: bool = False) -> None:
         self.kind = place.kind
         self.name = place.name
-        self.id_of = IdFunction()
+        self.id_of = id_of
         self._texts = place.words if place.kind == "words" else tuple(list_paths(place))
         if not self._texts:
             raise InputError(source=place.name, detail="no items")
@@ -29,8 +29,10 @@ class ListedItems(Sequence[str]):
             if not is_utf8(text):
                 raise InputError(source=place.name, detail=f"{text!r} is not UTF-8")
         self.ids = [self.id_of(text) for text in self._texts]
-        hint = "give each word once"
-        refuse_duplicates(self.name, self.ids, lambda index: index + 1, unit="word", hint=hint)
+        if allow_duplicates:
+            self.ids = number_duplicates(self.ids)
+        hint = "give each word once, or add --allow-duplicates"
+        refuse_duplicates(self.name, self.ids, lambda one, other: f"words {one + 1} and {other + 1}", hint=hint)
 
     def __len__(self) -> int:
         return len(self._texts)

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from .formats import Format, find_format_by_name, guess_format
 from .input_error import InputError
 from .input_location import STANDARD_INPUT, InputLocation, build_read_error
-from .item_ids import IdFunction, MissingId
+from .item_ids import IdFunction, MissingId, NumberedIds
 from .text_lines import NumberedLines
 
 
@@ -18,17 +18,28 @@ class StreamItems(Iterator[Any]):
 
     Nothing is read before the first item is requested. Without a *form* the first non-blank line decides: if it is a
     JSON object, all are JSON lines, else all are text. An invalid line raises ``InputError`` with its number and ends
-    the iteration. ``count`` is the number of items so far.
+    the iteration. ``count`` is the number of items so far. *repeat* yields each item so often.
     """
 
     unchanging = False
 
     def __init__(
-        self, place: InputLocation, form: Format | None, id_of: IdFunction, stdin: BinaryIO | None = None
+        self,
+        place: InputLocation,
+        form: Format | None,
+        id_of: IdFunction,
+        stdin: BinaryIO | None = None,
+        *,
+        repeat: int | None = None,
+        allow_duplicates: bool = False,
     ) -> None:
         self.kind = place.kind
         self.name = place.name
-        self.id_of = id_of
+        self._id_of = id_of
+        self._copies = repeat or 1
+        self.id_of: IdFunction | NumberedIds = id_of
+        if repeat is not None or allow_duplicates:
+            self.id_of = NumberedIds(id_of, repeat=repeat, allow_duplicates=allow_duplicates)
         self.count = 0
         self._path = None if place.name == STANDARD_INPUT else place.name
         self._form = form
@@ -58,9 +69,10 @@ class StreamItems(Iterator[Any]):
         lines = NumberedLines(self.name, file.readline)
         form = self._form or find_format_by_name(self.name) or guess_format(lines)
         for number, _, _, item in form.records(lines):
-            if self.id_of.field is not None:
+            if self._id_of.field is not None:
                 try:
-                    self.id_of(item)
+                    self._id_of(item)
                 except MissingId as error:
                     raise lines.error(str(error), line=number) from None
-            yield item
+            for _ in range(self._copies):
+                yield item

@@ -21,9 +21,10 @@ class RunCard:
     name: str
     cwd: str
     arguments: tuple[str, ...]
-    source_kind: str | None = None  # "file", "folder", "glob", "words" or "stdin"
+    source_kind: str | None = None  # "file", "files", "folder", "glob", "words" or "stdin"
     started: float | None = None
     engine: str | None = None  # the cluster that ran the items; None: the machine of the run
+    id_rules: int = 1  # the version of the rules for ids of items; not recorded by version 0.1.0
 
     def as_json(self) -> dict[str, Any]:
         """Return the card as the JSON object of a report, which differs from ``run.json``."""
@@ -58,6 +59,7 @@ def parse_card(content: bytes) -> RunCard | None:
             source_kind=source.get("kind"),
             started=_number(found.get("started")),
             engine=None if found.get("engine") is None else _text(found["engine"]),
+            id_rules=int(_number(found.get("id_rules")) or 1),
         )
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None

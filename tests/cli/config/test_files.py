@@ -194,7 +194,7 @@ def test_every_option_takes_its_own_example_from_its_variable(project: Path, env
         ('store = ""', "run.store must not be empty"),
         ('progress = "fancy"', 'run.progress must be one of auto, bar, plain, json, none, not "fancy"'),
         ("keys = [1]", "run.keys must be text, or a list of texts, not a list"),
-        ("format = 2026-11-15", "run.format must be one of jsonl, csv, tsv, text, not a date or time"),
+        ("format = 2026-11-15", "run.format must be one of jsonl, json, csv, tsv, text, not a date or time"),
         ('env_key = "A-B"', "run.env_key must be the name of an environment variable, such as OPENAI_API_KEY"),
         (
             'env_key = "AGENTOS_ITEM_KEY"',

@@ -28,7 +28,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def requested(environ: dict[str, str] | None = None, **options: Any) -> RunRequest:
     """The request of ``agentos run -- echo {} ::: a`` with those options, typed."""
     flags: dict[str, Any] = dict.fromkeys(field.name for field in fields(Flags))
-    flags |= {"typed": ParsedArguments((), ("a",), ("echo", "{}")), "color": "auto", "options": options}
+    typed = ParsedArguments((), ("a",), ("echo", "{}"))
+    flags |= {"typed": typed, "items": (), "color": "auto", "options": options}
     return build_request(Flags(**flags), {"HOME": "/nowhere", **(SECRETS if environ is None else environ)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -28,7 +29,7 @@ def test_bad_input_is_refused_with_one_sentence_before_anything_is_written(place
         ("--worker", "a:b", *echo, ":::", "a"): "both given",
         ("--", "no-such-program", ":::", "a"): "command not found: no-such-program",
         ("--", "sh", "-c", "eval {}", ":::", "a"): "AGENTOS_ITEM",
-        ("-j", "0", *echo, ":::", "a"): "--parallel",
+        ("-j", "0", *echo, ":::", "a"): "-j must be",
         ("--deadline", "yesterday", *echo, ":::", "a"): "--deadline",
         ("--name", "../../x", *echo, ":::", "a"): "--name",
         ("--bogus", *echo, ":::", "a"): "--bogus",
@@ -79,6 +80,34 @@ def test_the_format_of_items_is_that_of_the_file_name_or_the_option(place: Place
 
     for (arguments, lines), each in zip(expected.items(), ended, strict=True):
         assert (each.code, each.lines) == (0, lines), (arguments, each)
+
+
+def test_several_files_arrays_and_compressed_files_are_one_input(place: Place) -> None:
+    place.write("a.jsonl", '{"id": "x"}\n')
+    place.write("b.json", '[{"name": "Ann"}, {"name": "Bob"}]')
+    place.write("c.txt.gz", "").write_bytes(gzip.compress(b"one\ntwo\n"))
+    place.write("d.py", "print(1)\n")
+    several = ("run", "a.jsonl", "b.json", "c.txt.gz", "-k", "--", "echo", "{#}")
+
+    ended, paths, dry, twice, repeated, same = place.run_each(
+        [
+            several,
+            ("run", "d.py", "d.py", "--", "echo", "{}"),
+            ("run", "-n", "--repeat", "2", "c.txt.gz", "--", "echo", "{id}"),
+            ("run", "a.jsonl", "a.jsonl", "--", "echo", "{id}"),
+            ("run", "--repeat", "2", "--allow-duplicates", "-k", "--no-tag", "--", "echo", "{id}", ":::", "a", "a"),
+            ("run", "a.jsonl", "b.json", "--results", "b.json", "--", "echo", "{id}"),
+        ]
+    )
+
+    assert ended.code == 0, ended
+    assert [line.partition("-")[0] for line in ended.lines] == ["[x] 1", "[ann", "[bob", "[one] 4", "[two] 5"]
+    assert "all 5 done" in place.run(*several).err
+    assert (paths.code, "'src/*.py'" in paths.err) == (2, True)
+    assert [line.partition("\t")[0] for line in dry.lines] == ["one#1", "one#2", "two#1", "two#2"]
+    assert (twice.code, "'x' (a.jsonl, line 1 and a.jsonl, line 1)" in twice.err) == (2, True)
+    assert (repeated.code, repeated.lines) == (0, ["a#1", "a#2", "a#2#1", "a#2#2"])
+    assert (same.code, "is the file of the items" in same.err) == (2, True)
 
 
 def test_a_command_gets_its_item_in_environment_variables(place: Place) -> None:

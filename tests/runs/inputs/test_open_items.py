@@ -72,6 +72,7 @@ def refusal(source: Any, **options: Any) -> InputError:
         ("a.JSONL", '\ufeff{"a": 1}\r\n{"a": "\u2028"}', [{"a": 1}, {"a": "\u2028"}]),
         ("a.ndjson", '{"a": 1}', [{"a": 1}]),
         ("a.json", '\n{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]),
+        ("a.json", '[{"a": 1}, {"a": 2}]', [{"a": 1}, {"a": 2}]),
         ("a.csv", "a,b\n1,2\n\n3,\n", [{"a": "1", "b": "2"}, {"a": "3", "b": ""}]),
         ("a.csv", '\ufeffa, b\r\n"x\r\ny","say ""hi"""\r\n', [{"a": "x\r\ny", "b": 'say "hi"'}]),
         ("a.csv", "a\nx\u2028y\n", [{"a": "x\u2028y"}]),
@@ -90,7 +91,7 @@ def test_a_format_that_is_told_comes_before_the_name(write: Write) -> None:
 
     assert list(open_items(path, format="text")) == ["a\tb", "1\t2"]
     assert list(open_items(path, format="tsv")) == [{"a": "1", "b": "2"}]
-    assert "must be text, jsonl, csv or tsv" in str(refusal(path, format="xml"))
+    assert "must be text, jsonl, json, csv or tsv" in str(refusal(path, format="xml"))
 
 
 def test_a_csv_field_may_be_longer_than_the_library_allows(write: Write) -> None:
@@ -113,8 +114,7 @@ def test_a_csv_field_may_be_longer_than_the_library_allows(write: Write) -> None
         ("a.jsonl", '{"a": NaN}\n', "line 1: not JSON that can be read (NaN is not a JSON value)"),
         ("a.jsonl", "1\n" + "[" * 200_000, "line 2: not JSON that can be read (nested too deeply)"),
         ("a.jsonl", "9" * 5000, "line 1: not JSON that can be read (Exceeds the limit"),
-        ("a.json", '[\n{"a": 1}\n]', "one JSON document instead of one JSON value per line"),
-        ("a.json", '{\n"a": 1}', "one JSON document instead of one JSON value per line"),
+        ("a.json", '{\n"a": 1}', "one JSON document that is not an array"),
         ("a.txt", b"one\nt\xffo\n", "line 2: not UTF-8 (byte 0xff at position 2)"),
         ("a.txt", b"one\n\ntw\0o\n", "line 3: has a NUL byte"),
         ("a.csv", b"a,b\n1,\0\n", "line 2: has a NUL byte"),
