@@ -27,6 +27,7 @@ from agentos import (
     NoCredentialAvailable,
     NoUsableCredential,
     ParallelCoordinator,
+    Usage,
     WorkflowResult,
 )
 from agentos.cli.main import main
@@ -430,7 +431,8 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
     counts = {"done": 4, "failed": 1, "total": 7, "left": 2}
     times = {"started_at": 1_794_840_951.5791, "seconds": pytest.approx(3.7304), "problem": None}
     assert brief == {**place, **counts, **times}
-    no_use = {"retried": 0, "waited": 0.0, "rejected": 0, "unreachable": 0}
+    no_tokens = Usage().to_json()
+    no_use = {"retried": 0, "waited": 0.0, "rejected": 0, "unreachable": 0, "usage": no_tokens}
     assert report == {
         **place,
         "total": 7,
@@ -486,6 +488,7 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
         "left": 2,
         "rejected": 0,
         "unreachable": 0,
+        "usage": no_tokens,
     }
     assert [(each["id"], each["state"], each["attempts"], each["credential"], each["error"]) for each in items] == [
         ("good", "done", 1, "alpha", None),
