@@ -42,8 +42,9 @@ KEY_FORMS: Final = (
 )
 # Providers that a credential may state.
 PROVIDERS: Final = tuple(form.provider for form in KEY_FORMS)
-# OpenAI's user keys, as opposed to project keys, have a mark in the middle.
-_OPENAI_USER_KEY: Final = re.compile(r"sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}")
+# OpenAI's keys have a mark in the middle; by it user keys, which begin with ``sk-``, are recognised.
+OPENAI_MARK: Final = "T3BlbkFJ"
+_OPENAI_USER_KEY: Final = re.compile(rf"sk-[A-Za-z0-9]{{20}}{OPENAI_MARK}[A-Za-z0-9]{{20}}")
 
 # A guess is good enough to recognise an answer by its host, but not to send a key. Anyone may have a name under
 # amazonaws.com that begins with "bedrock" (a bucket, a load balancer), but not one that is a service followed by a

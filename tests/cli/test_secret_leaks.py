@@ -236,7 +236,7 @@ def test_a_worker_whose_import_fails_with_a_secret_in_its_words_is_refused_witho
     said = user.types("run", "items", "--keys", "env:MY_KEY", "--worker", "broken:work")
 
     assert said.code == 2
-    assert b"ValueError: no such key: <secret>" in said.output
+    assert b"ValueError: no such key: sk-<secret>" in said.output
     assert not user.finds(hunter), shown(user.finds(hunter))
 
 
@@ -322,7 +322,7 @@ def test_what_cannot_be_a_key_is_refused_and_not_quoted(user: User, hunter: Hunt
 
 _WAYS = (
     "the name of an exception's class",
-    "fourteen characters in a value",
+    "sixteen characters in a value",
     "a thread that prints",
     "a thread that fails",
     "a task that nobody waits for",
@@ -349,8 +349,8 @@ async def work(item, credential):
     secret = secrets[item]
     if item.startswith("the name"):
         raise type(secret, (Exception,), {})
-    if item.startswith("fourteen"):
-        return secret[:14]
+    if item.startswith("sixteen"):
+        return secret[:16]
     if item.startswith("a thread"):
         target = (lambda: print(secret)) if item.endswith("prints") else (lambda: {}[secret])
         thread = threading.Thread(target=target)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentos import CredentialCoordinator
 from agentos.pool.redaction import MASK, SHORTEST_PIECE, Masker
 
-CANARY = "sk-canary/0123456789+abcdef"
+CANARY = "canary/0123456789+abcdef"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_every_form_of_a_secret_is_blotted_out(form: str) -> None:
     assert not any(form[i : i + 12] in masked for i in range(len(form) - 11))
 
 
-MIXED = "sk-Canary/0123456789+aBcDeF"
+MIXED = "Canary/0123456789+aBcDeF"
 
 
 @pytest.mark.parametrize("change", [str.upper, str.lower, str.title, str.swapcase])
@@ -107,3 +107,28 @@ def test_the_reason_of_a_rejection_is_masked_in_log_and_snapshot(caplog: pytest.
     assert row.state == "dead"
     assert row.why == f"401 Incorrect API key provided: {MASK}"
     assert CANARY[:8] not in caplog.text
+
+
+# -- the public part ------------------------------------------------------------------------------------------------
+
+PROJECT_KEY = "sk-proj-Qm7vTz2LxWb9RkYd4Hs6T3BlbkFJJn3cPf8GuEa5VoMx1Zt7"
+
+
+@pytest.mark.parametrize(
+    "text", ["OPENAI_API_KEY=sk-proj-...", "sk-proj-Qm7vTz2 is no key", "T3BlbkFJ", "it begins with c2stcHJvai0"]
+)
+def test_the_public_part_of_a_key_is_not_replaced(text: str) -> None:
+    assert Masker([PROJECT_KEY]).mask(text, PROJECT_KEY) == text
+
+
+def test_eight_characters_after_the_public_part_are_replaced_and_the_public_part_stays() -> None:
+    masker = Masker([PROJECT_KEY])
+
+    assert masker.mask(f"key {PROJECT_KEY} refused") == f"key sk-proj-{MASK} refused"
+    for start in range(len("sk-proj-"), len(PROJECT_KEY) - 7):
+        piece = PROJECT_KEY[start : start + 8]
+        assert masker.mask(f"key {piece} refused") == f"key {piece if piece == 'T3BlbkFJ' else MASK} refused"
+
+
+def test_of_a_key_with_fewer_than_eight_private_characters_the_last_eight_are_replaced() -> None:
+    assert Masker(["sk-abcd12"]).mask("sk-abcd12 sk-abc") == f"s{MASK} sk-abc"

@@ -16,7 +16,7 @@ from . import calls
 from .calls import SYNC, Way, every_sdk, every_way, every_whole_way, failure, keeping, pool_of
 from .sdks import SDKS, Sdk, httpx2
 
-SECRETS = ("sk-Zq8vW3nLx7Rt5Kd1Yp4M", "sk-Hb6jC9sTf2Gu0Ea3Xo5N")
+SECRETS = ("k-Zq8vW3nLx7Rt5Kd1Yp4M", "k-Hb6jC9sTf2Gu0Ea3Xo5N")
 PIECES = tuple(secret[3:11] for secret in SECRETS)
 
 

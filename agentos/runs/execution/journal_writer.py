@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ...costs.usage_log import NOTHING_USED
 from ...errors import JournalMismatch, JournalUnavailable, ValueNotRecorded
+from ...pool.redaction import value_windows
 from ...util.fingerprint import fingerprint
 from ...util.json_encoder import build_encoder
 from ...util.locks import acquire_contended
@@ -111,7 +112,7 @@ class JournalRecorder:
         self._selected: set[str] = set()
         self.strict = state.options.start == "strict"
         self.resumes = len(journal.known) > 0 or self._selects
-        self._mask = None if state.secrets is None else Redaction(state.secrets.masker).masked
+        self._mask = None if state.secrets is None else Redaction(state.secrets.masker, windows=value_windows).masked
         self._wall = state.clock.wall
         self._writer: JournalWriter = journal.writer(
             on_committed=self._committed, on_trouble=events.on_journal_trouble, on_lost=events.on_journal_lost

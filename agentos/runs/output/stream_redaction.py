@@ -1,8 +1,9 @@
-"""Redact secrets in a stream of bytes that arrives in arbitrary pieces.
+"""Redact secrets in a stream of bytes that arrives in arbitrary pieces, or in a value.
 
-The unit is a window: eight bytes that occur in any form of a secret are redacted. A lookup for each window would take a
-second per 20 MB. But any window covers a whole *word*: four bytes at an offset that is a multiple of four. So the words
-are looked up, many in one call, and windows only around the few words that also occur in a secret.
+The unit is a window: bytes that occur in a form of a secret and are redacted, eight of them in a stream. A lookup at
+each offset would take a second per 20 MB. But any window covers a whole *word*: four bytes at an offset that is a
+multiple of four (eight, if the windows are long enough). So the words are looked up, many in one call, and windows only
+around the few words that also occur in a window.
 
 Letter case does not count: windows are stored in lower case, and a lower-case copy of the text, which has the same
 offsets, is searched.
@@ -12,16 +13,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import compress, count
 
-from ...pool.redaction import FULLY_KNOWN, SHORTEST_PIECE, Masker, folded_forms
+from ...pool.redaction import FULLY_KNOWN, SHORTEST_PIECE, Masker, output_windows
 from ...pool.redaction import MASK as MASK_TEXT
 from ...pool.secret import Secret
 
 MASK = MASK_TEXT.encode()
 
-_WORD = 4
 _BLOCK = 64  # words: if one of them is known, these are checked one by one
 _UNDECIDED = SHORTEST_PIECE - 1  # bytes at the end that may begin a window
 _UNDECIDED_STRETCH = 2 * (SHORTEST_PIECE - 1)  # or a stretch long enough to be noticed
@@ -35,23 +36,34 @@ _NOT_SHOWN = re.compile(
 )
 
 
+Windows = Callable[[str], Iterable[bytes]]  # of a secret, by one of the rules of pool/redaction.py
+
+
 class Redaction:
     """Makes a redactor for each stream of a pool's items. Secrets added to the masker later take effect at once.
 
     Every window of the first fifty secrets, and of the item's own secret, is redacted. Other secrets are detected by
-    every eighth window, so in any stretch of fifteen bytes, and from then on redacted completely in that stream.
+    every eighth piece of eight bytes, so in any stretch of fifteen bytes, and from then on redacted completely in that
+    stream. *windows*: the rule; that of values is for ``masked`` only.
     """
 
-    def __init__(self, masker: Masker, secret_of: Callable[[str], Secret] | None = None) -> None:
+    def __init__(
+        self,
+        masker: Masker,
+        secret_of: Callable[[str], Secret] | None = None,
+        *,
+        windows: Windows = output_windows,
+    ) -> None:
         self._masker = masker
         self._find_secret = secret_of  # by credential name; raises LookupError if there is none
-        self._windows = SecretWindows()
+        self._rule = windows
+        self._windows = SecretWindows(windows)
         self._taken = 0
         self._taking = threading.Lock()
 
     def stream(self, credential: str | None = None) -> StreamRedactor:
         """Return a redactor for one stream of an item that uses *credential*."""
-        own = SecretWindows()
+        own = SecretWindows(self._rule)
         if credential is not None and self._find_secret is not None and self._masker.count > FULLY_KNOWN:
             try:
                 own.add(self._find_secret(credential).reveal())
@@ -62,68 +74,108 @@ class Redaction:
     def masked(self, text: str) -> str:
         """Return *text* without the secrets; nearly always *text* itself."""
         data = text.encode("utf-8", "surrogatepass")
-        if not self.windows()[0].find_starts(data.lower()):
+        if not self.windows()[0].find(data.lower()):
             return text
-        stream = self.stream()
-        return (stream.feed(data) + stream.flush()).decode("utf-8", "surrogatepass")
+        return self.stream().redact(data).decode("utf-8", "surrogatepass")
 
     def windows(self) -> tuple[SecretWindows, bool]:
         """Return the windows of all secrets, and whether every window of each is included."""
         if self._taken < self._masker.count:
             with self._taking:
                 for secret in self._masker.secrets_from(self._taken):
-                    self._windows.add(secret, every=1 if self._taken < FULLY_KNOWN else SHORTEST_PIECE)
+                    if self._taken < FULLY_KNOWN:
+                        self._windows.add(secret)
+                    else:
+                        self._windows.add_detection(secret)
                     self._taken += 1
         return self._windows, self._taken <= FULLY_KNOWN
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FoundWindow:
+    """A window in a text. ``owner`` is the secret it detects, if not every window of that is known."""
+
+    start: int
+    end: int
+    owner: str | None = None
 
 
 class SecretWindows:
     """Windows of secrets in lower case, with a fast search."""
 
-    __slots__ = ("_owners", "_words")  # windows, with the secret they represent only a part of; words, as integers
+    __slots__ = ("_indexes", "_owners", "_rule")
 
-    def __init__(self) -> None:
-        self._owners: dict[bytes, str | None] = {}
+    def __init__(self, rule: Windows = output_windows) -> None:
+        self._rule = rule
+        self._owners: dict[bytes, str | None] = {}  # windows, with the secret they detect
+        self._indexes = (_WordIndex(4), _WordIndex(8))
+
+    def add(self, secret: str) -> None:
+        """Add every window of *secret*."""
+        windows = list(self._rule(secret))
+        self._owners.update(dict.fromkeys(windows))
+        self._add_words(windows)
+
+    def add_detection(self, secret: str) -> None:
+        """Add the windows that detect *secret*."""
+        windows = list(output_windows(secret, SHORTEST_PIECE))
+        for window in windows:
+            self._owners.setdefault(window, secret)
+        self._add_words(windows)
+
+    def _add_words(self, windows: Sequence[bytes]) -> None:
+        short, long = self._indexes
+        short.add([window for window in windows if len(window) < long.shortest_window])
+        long.add([window for window in windows if len(window) >= long.shortest_window])
+
+    def find(self, text: bytes) -> list[FoundWindow]:
+        """Return the windows in *text*, which is in lower case, in order."""
+        owners = self._owners
+        found = [
+            FoundWindow(start, start + len(window), owners[window])
+            for index in self._indexes
+            for start, window in index.find_candidates(text)
+            if window in owners
+        ]
+        return sorted(found) if found else found
+
+
+class _WordIndex:
+    """Finds the places in a text where a window may be, by the words of *size* bytes that windows contain."""
+
+    __slots__ = ("_lengths", "_words", "shortest_window", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.shortest_window = 2 * size - 1  # else it need not cover a whole word
         self._words: set[int] = set()
+        self._lengths: tuple[int, ...] = ()  # of windows
 
-    def add(self, secret: str, every: int = 1) -> None:
-        """Add *secret*, by every *every*-th of its windows."""
-        for form in folded_forms(secret):
-            raw = form.encode()
-            windows = [raw[start : start + SHORTEST_PIECE] for start in range(0, len(raw) - SHORTEST_PIECE + 1, every)]
-            if every == 1:
-                self._owners.update(dict.fromkeys(windows))
-            else:
-                for window in windows:
-                    self._owners.setdefault(window, secret)
-            # The first whole word of a window in a text is at its start, or up to three bytes after.
-            for stretch in [raw] if every == 1 else [window[:-1] for window in windows]:
-                for shift in range(_WORD):
-                    self._words.update(_split_words(stretch[shift:]))
+    def add(self, windows: Sequence[bytes]) -> None:
+        if windows:
+            # The first whole word of a window in a text is at its start, or up to *size* - 1 bytes after.
+            parts = {window[shift : shift + self.size] for window in windows for shift in range(self.size)}
+            self._lengths = tuple({*self._lengths, *map(len, windows)})
+            self._words.update(self._split(b"".join(parts)))
 
-    def find_starts(self, text: bytes) -> list[int]:
-        """Return the offsets of known windows in *text*, which is in lower case, in order."""
-        if not self._words:
-            return []
-        words = _split_words(text)
-        found: list[int] = []
+    def find_candidates(self, text: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the places, each with the text there, in the length of every window."""
+        known, size, lengths = self._words, self.size, self._lengths
+        if not known:
+            return
+        words = self._split(text)
         for first in range(0, len(words), _BLOCK):
             block = words[first : first + _BLOCK]
-            if not self._words.isdisjoint(block):
-                found += self._find_starts_near(compress(count(first), map(self._words.__contains__, block)), text)
-        return found
+            if not known.isdisjoint(block):
+                for number in compress(count(first), map(known.__contains__, block)):
+                    for start in range(max(0, (number - 1) * size + 1), number * size + 1):
+                        for length in lengths:
+                            yield start, text[start : start + length]
 
-    def _find_starts_near(self, words: Iterable[int], text: bytes) -> Iterator[int]:
-        owners = self._owners
-        for number in words:
-            # The first whole word of a window is at most three bytes after its start.
-            for start in range(max(0, number * _WORD - _WORD + 1), number * _WORD + 1):
-                if text[start : start + SHORTEST_PIECE] in owners:
-                    yield start
-
-    def partly_known(self, windows: Iterable[bytes]) -> Iterator[str]:
-        """Yield each secret that has one of *windows* and of which not every window is stored."""
-        yield from {owner for owner in map(self._owners.get, windows) if owner is not None}
+    def _split(self, text: bytes) -> memoryview:
+        """Return the whole words of *text* as integers."""
+        whole = memoryview(text)[: len(text) // self.size * self.size]
+        return whole.cast("Q") if self.size == 8 else whole.cast("I")
 
 
 class StreamRedactor:
@@ -157,28 +209,32 @@ class StreamRedactor:
         if b"\x1b" not in lines and b"\0" not in lines:
             return lines
         plain = _NOT_SHOWN.sub(b"", lines)
-        if not self._find_starts(plain)[0]:
+        if not self._find(plain)[0]:
             return lines
         again = StreamRedactor(self._known, self._own)
         return again.feed(plain) + again.flush()
 
+    def redact(self, text: bytes) -> bytes:
+        """Return the whole *text* of a stream redacted."""
+        return self._judge(text, at_end=True)
+
     def _judge(self, text: bytes, *, at_end: bool = False) -> bytes:
-        starts, all_known = self._find_starts(text)
+        found, all_known = self._find(text)
         undecided = 0 if at_end else _UNDECIDED if all_known else _UNDECIDED_STRETCH
         kept = max(0, len(text) - undecided)
         show = max(kept, text.rfind(b"\n") + 1)
         parts: list[bytes] = []
         out = self._out
-        for start in starts:
-            if start + SHORTEST_PIECE <= out:
+        for window in found:
+            if window.end <= out:
                 continue  # processed before
-            if start > out:
-                parts.append(text[out:start])
+            if window.start > out:
+                parts.append(text[out : window.start])
                 self._redacted = False
             if not self._redacted:
                 parts.append(MASK)
                 self._redacted = True
-            out = start + SHORTEST_PIECE
+            out = window.end
         if show > out:
             parts.append(text[out:show])
             self._redacted = False
@@ -187,17 +243,14 @@ class StreamRedactor:
         self._out = out - kept
         return b"".join(parts)
 
-    def _find_starts(self, text: bytes) -> tuple[list[int], bool]:
+    def _find(self, text: bytes) -> tuple[list[FoundWindow], bool]:
+        """Return the windows that are redacted, in order, and whether all windows of all secrets are known."""
         windows, all_known = self._known()
         text = text.lower()
-        starts = windows.find_starts(text)
-        if starts and not all_known:
-            for secret in windows.partly_known(text[start : start + SHORTEST_PIECE] for start in starts):
-                self._own.add(secret)
-        own = self._own.find_starts(text)
-        return (sorted({*starts, *own}) if own else starts), all_known
-
-
-def _split_words(text: bytes) -> memoryview:
-    """Return the whole words of *text* as integers."""
-    return memoryview(text)[: len(text) // _WORD * _WORD].cast("I")
+        found = windows.find(text)
+        for secret in {each.owner for each in found if each.owner is not None}:
+            self._own.add(secret)
+        own = self._own.find(text)
+        if not all_known or own:
+            found = sorted({each for each in (*found, *own) if each.owner is None})
+        return found, all_known

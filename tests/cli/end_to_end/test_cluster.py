@@ -12,7 +12,7 @@ from .harness import Place
 
 pytestmark = pytest.mark.timeout(300)  # a cluster, and several processes one after the other
 
-KEY, SHIPPED = "sk-planted-on-both-machines", "sk-planted-on-the-drivers-alone"
+KEY, SHIPPED = "planted-on-both-machines", "planted-on-the-drivers-alone"
 
 ASK = """
 import os, sys

@@ -37,7 +37,7 @@ def by_hand(item, credential):
     return os.waitpid(child, 0)[1]
 """
 
-SECRET = "sk-planted-for-the-children"
+SECRET = "planted-for-the-children"
 
 STRAY = """
 import sys, threading

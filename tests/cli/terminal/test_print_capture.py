@@ -23,7 +23,7 @@ from agentos.runs.output.capture import OutputCapture
 from agentos.runs.output.stream_redaction import Redaction
 from agentos.runs.worker import inspect_worker
 
-CANARY = "sk-canary/0123456789+abcdef"
+CANARY = "canary/0123456789+abcdef"
 
 
 class Recorder:

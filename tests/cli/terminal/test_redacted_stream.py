@@ -15,7 +15,7 @@ from agentos.cli.terminal.redacted_stream import RedactedStream
 from agentos.pool.redaction import MASK, Masker
 from agentos.runs.output.stream_redaction import Redaction
 
-SECRET = "sk-planted-QWERTZUIOP"
+SECRET = "k-planted-QWERTZUIOP"
 
 
 redactors = Redaction(Masker([SECRET])).stream

@@ -21,11 +21,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.pool.redaction import MASK, Masker
+from agentos.pool.redaction import MASK, Masker, value_windows
 from agentos.runs.exports.value_codec import EncodedValue, decode_value, encode_value
 from agentos.runs.output.stream_redaction import Redaction
 
-SECRET = "sk-values-0123456789abcdef"
+SECRET = "values-0123456789abcdef"
 JSON = st.recursive(
     st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(st.none() | inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -34,7 +34,7 @@ JSON = st.recursive(
 
 
 def masking(secret: str = SECRET) -> Any:
-    return Redaction(Masker([secret])).masked
+    return Redaction(Masker([secret]), windows=value_windows).masked
 
 
 @given(JSON)

@@ -17,7 +17,7 @@ from agentos.pool.redaction import Masker
 from agentos.runs.output.capture import OutputCapture
 from agentos.runs.output.stream_redaction import Redaction
 
-CANARY = "sk-canary/q7Xw2Lp9+Zr4Vt"
+CANARY = "canary/q7Xw2Lp9+Zr4Vt"
 
 
 class Recorder:

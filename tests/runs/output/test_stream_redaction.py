@@ -17,7 +17,7 @@ from agentos.pool.redaction import Masker, encoded_forms
 from agentos.pool.secret import Secret
 from agentos.runs.output.stream_redaction import MASK, Redaction, StreamRedactor
 
-CANARY = "sk-canary/0123456789+abcdef"
+CANARY = "canary/0123456789+abcdef"
 OTHERS = [f"{i:04d}-" + "".join(random.Random(i).choices("abcdefghijkmnpqrstuvwxyz", k=30)) for i in range(200)]
 
 
@@ -87,14 +87,14 @@ def test_seven_bytes_are_innocent() -> None:
 
 
 @pytest.mark.parametrize("change", [bytes.upper, bytes.lower, bytes.title, bytes.swapcase])
-@pytest.mark.parametrize("form", list(encoded_forms("sk-Canary/0123456789+aBcDeF")))
+@pytest.mark.parametrize("form", list(encoded_forms("Canary/0123456789+aBcDeF")))
 def test_a_secret_is_redacted_in_any_letter_case_wherever_it_is_split(
     form: str, change: Callable[[bytes], bytes]
 ) -> None:
     text = b"Before " + change(form.encode()) + b" After\n"
 
     for cut in range(0, len(text) + 1, 5):
-        stream = redactor("sk-Canary/0123456789+aBcDeF")
+        stream = redactor("Canary/0123456789+aBcDeF")
         assert through(stream, text[:cut], text[cut:]) == b"Before " + MASK + b" After\n"
 
 
