@@ -215,6 +215,10 @@ class PoolInterface(LeaseIssuer, TransportPool, RunPool, Protocol):
 
     def masked(self, text: str, likely: str | None = None) -> str: ...
 
+    def select_provider(self, provider: str | None) -> Labels:
+        """Return the labels of the credentials that serve a run. Raises ValueError if the choice is open."""
+        ...
+
     def end_run(self) -> None:
         """Forget what counted for a run only: it has ended."""
         ...

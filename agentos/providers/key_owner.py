@@ -40,6 +40,7 @@ KEY_FORMS: Final = (
     KeyForm("perplexity", ("PERPLEXITY", "PERPLEXITYAI"), ("pplx-",), ("api.perplexity.ai",)),
     KeyForm("cohere", ("COHERE",), hosts=("api.cohere.com", "api.cohere.ai")),
 )
+ANY_PROVIDER: Final = "any"  # instead of one: the keys of all providers
 # Providers that a credential may state.
 PROVIDERS: Final = tuple(form.provider for form in KEY_FORMS)
 # OpenAI's keys have a mark in the middle; by it user keys, which begin with ``sk-``, are recognised.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..providers.key_owner import ANY_PROVIDER, PROVIDERS
 from ..util.durations import LONGEST_DURATION, parse_duration
 from .core.halt import Halt, parse_halt
 from .engines.engine_option import check_engine
@@ -39,6 +40,7 @@ class RunOptions:
 
     max_workers: int
     lease: str = "item"
+    provider: str | None = None
     journal: str | os.PathLike[str] | None = None
     retries: int = 2
     retry_if: RetryRule = is_transient
@@ -67,6 +69,10 @@ class RunOptions:
         object.__setattr__(self, "halt_clause", parse_halt(self.halt))
         _check_one_of("lease", self.lease, ("item", "call"))
         _check_one_of("start", self.start, ("queued", "strict"))
+        if self.provider not in (None, *PROVIDERS, ANY_PROVIDER):
+            raise ValueError(
+                f"provider must be one of {', '.join(PROVIDERS)}, or {ANY_PROVIDER!r}, not {self.provider!r}"
+            )
         if self.journal is not None and (
             not isinstance(self.journal, (str, os.PathLike)) or not os.fspath(self.journal)
         ):

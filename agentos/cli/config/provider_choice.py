@@ -11,7 +11,6 @@ from typing import Final
 
 from ..exit_codes import ExitCode
 from ..usage_error import UsageError
-from .run_options import ANY_PROVIDER
 
 # A key, as far as the choice goes: its provider, None if unknown, and its name.
 OwnedKey = tuple[str | None, str]
@@ -40,6 +39,8 @@ def find_mixed_warning(keys: Iterable[OwnedKey]) -> str | None:
     groups = _group(keys)
     if len(groups) < 2:
         return None
+    from ...providers.key_owner import ANY_PROVIDER
+
     first = next(provider for provider in groups if provider != _UNKNOWN)
     return (
         f"the named keys are of several providers ({_describe(groups)}); an item gets any of them, whichever "

@@ -24,7 +24,6 @@ _WITH_PASSWORD: Final = re.compile(r"(?:rediss?|valkeys?|unix)://(?:[^/?#]*@|\S*
 _CLUSTER: Final = re.compile(r"(?:dask|tcp|tls)://[^\s/@?#]+:\d{1,5}")
 
 HERE: Final = "local"  # the engine that needs no other machine
-ANY_PROVIDER: Final = "any"  # the keys of all providers
 OURS: Final = "AGENTOS_"  # prefix of the variables that are set for an item
 _DEFAULT: Final = "AGENTOS_CREDENTIAL"  # the variable of the key, by default
 
@@ -145,7 +144,7 @@ def key_variable(value: Any, _from_text: bool = False) -> str:
 
 def provider_name(value: Any, _from_text: bool = False) -> str:
     """Check for the name of a provider, or ``any``."""
-    from ...providers.key_owner import PROVIDERS
+    from ...providers.key_owner import ANY_PROVIDER, PROVIDERS
 
     found = value.strip().lower() if isinstance(value, str) else ""
     if found not in (*PROVIDERS, ANY_PROVIDER):

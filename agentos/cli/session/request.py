@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.files import Settings, load_settings
-from ..config.run_options import ANY_PROVIDER, HERE, RUN_OPTIONS, parse_flag
+from ..config.run_options import HERE, RUN_OPTIONS, parse_flag
 from ..usage_error import UsageError
 from .argv import ParsedArguments
 from .find_run import BaseFolder
@@ -225,6 +225,7 @@ def _load_keys(
     slots: SlotsChoice,
 ) -> list[SelectedKey]:
     """Return the keys of the run: those of one provider, or those that were named."""
+    from ...providers.key_owner import ANY_PROVIDER
     from ..config.key_selection import load_credentials
     from ..config.provider_choice import require_one_provider
 

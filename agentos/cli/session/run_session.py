@@ -252,6 +252,7 @@ class _Session:
             request.parallel,
             self._pool,
             max_parallelism=request.parallel,
+            provider="any",  # the keys have been chosen
             journal=self._owned.folder,
             retries=2 if option("retries") is None else option("retries"),
             timeout=option("timeout"),

@@ -107,6 +107,7 @@ class PoolRuntime:
         self.get_secret = registry.get_secret
         self.find_labels = registry.find_labels
         self.find_base_urls = registry.find_base_urls
+        self.select_provider = registry.select_provider
 
     # -- a shared store ---------------------------------------------------------------------------------------
 

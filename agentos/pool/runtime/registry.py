@@ -9,6 +9,7 @@ from ...providers.signal import GENERIC_PROVIDERS
 from ..allowed_hosts import AllowedHosts, AnsweredBy, Origin, detect_provider, is_sendable, parse_base_origin
 from ..core.records import NO_LABELS, Key, KeySpec, Labels, Ticket
 from ..credential import Credential
+from ..provider_groups import label_provider, select_provider
 from ..redaction import Masker
 from ..secret import Secret
 from .scheduler import Scheduler, log
@@ -63,7 +64,7 @@ class CredentialRegistry:
             self._check_quota(credential, argument)
             auto = credential.slots == "auto"
             slots = 1 if credential.slots == "auto" else credential.slots
-            labels = credential.labels | self._destinations.find_labels(credential)
+            labels = credential.labels | self._destinations.find_labels(credential) | label_provider(credential)
             spec = KeySpec(name, slots, credential.quota, credential.limits, labels, auto)
             self.credentials[name] = credential
             try:
@@ -112,6 +113,11 @@ class CredentialRegistry:
             for name in names:
                 self._core.keys[name].labels |= {label}  # no index has this label yet, or the key already has it
             return frozenset((label,))
+
+    def select_provider(self, provider: str | None) -> Labels:
+        """Return the labels of the credentials that serve a run. Raises ValueError if the choice is open."""
+        with self._scheduler.locked():
+            return select_provider(self.credentials, provider)
 
     def find_base_urls(self, place: Origin) -> tuple[str, ...]:
         """Return the base URLs of credentials that lead to *place*."""

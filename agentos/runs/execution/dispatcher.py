@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ...errors import JournalUnavailable, NeverFits
 from ...pool.completion_queue import CompletionQueue, QueuedRequest
-from ...pool.requests import PLAIN, LeaseRequest, TicketState, request_cost
+from ...pool.requests import LeaseRequest, TicketState, request_cost
 from ...util.locks import acquire_contended
 from ...util.wakeup import ThreadWakeup
 from ..core.records import Attempt, Item
@@ -144,7 +144,7 @@ class Dispatcher:
                 continue
             grant = None
             if self._pool is not None:
-                request = PLAIN if self._uniform else self._build_request(item)
+                request = state.plain_request if self._uniform else self._build_request(item)
                 if request is None:
                     continue
                 grant = self._pool.take_now(request, item.id)
@@ -201,7 +201,7 @@ class Dispatcher:
 
     def _request(self, item: Item) -> None:
         """Request a lease for an item that another worker will run; the answer goes to the completion queue."""
-        request = PLAIN if self._uniform else self._build_request(item)
+        request = self._state.plain_request if self._uniform else self._build_request(item)
         if request is not None:
             self._enqueue_request(request, item)
 
@@ -232,7 +232,7 @@ class Dispatcher:
             cost = None if cost_func is None else cost_func(item.payload)
             model = call_for_text("model_func", model_func, item.payload)
             affinity = call_for_text("affinity_func", affinity_func, item.payload)
-            request = LeaseRequest(request_cost(cost), model, affinity)
+            request = LeaseRequest(request_cost(cost), model, affinity, labels=self._state.plain_request.labels)
             needs_margin = item.token_shortfalls and cost is not None and self._pool is not None
             return self._pool.with_margin(request, item.token_shortfalls) if needs_margin else request  # type: ignore[union-attr]
         except Exception as error:  # noqa: BLE001 - an error of a user function fails this item only

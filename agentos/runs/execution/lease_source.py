@@ -16,8 +16,9 @@ from ...errors import NoUsableCredential
 from ...pool.completion_queue import CompletionQueue, QueuedRequest
 from ...pool.protocols import RunPool, has_runtime, runtime_of
 from ...pool.redaction import Masker
-from ...pool.requests import LeaseRequest, TicketState
+from ...pool.requests import NO_LABELS, Labels, LeaseRequest, TicketState
 from ...pool.secret import Secret
+from ...providers.key_owner import ANY_PROVIDER
 from ...util.clock import Clock
 
 log = logging.getLogger("agentos")
@@ -36,6 +37,19 @@ def is_empty(pool: RunPool) -> bool:
     """Return whether an agentos pool has no credentials. What another pool object has is unknown."""
     count = getattr(pool, "credential_count", None)
     return count is not None and count() == 0
+
+
+def select_labels(pool: RunPool | None, lease: str, provider: str | None) -> Labels:
+    """Return the labels of the credentials that serve the items. Raises ValueError if the provider is open."""
+    if lease != "item":
+        return NO_LABELS
+    select = getattr(pool, "select_provider", None)
+    if select is not None:
+        labels: Labels = select(provider)
+        return labels
+    if provider not in (None, ANY_PROVIDER):
+        raise ValueError("provider is for a CredentialCoordinator, which knows whose keys it has")
+    return NO_LABELS
 
 
 class ForeignKey:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import InputFailed
 from ...pool.protocols import RunPool
+from ...pool.requests import NO_LABELS, Labels
 from ...util.clock import Clock
 from ..context import CheckpointFolder
 from ..core.item_scheduler import ItemScheduler
@@ -41,6 +42,7 @@ class Run:
         *,
         wakeup: Any,
         secrets: RunPool | None = None,
+        labels: Labels = NO_LABELS,
         journal: Journal | None = None,
         streamed: bool = False,
         on_main_thread: bool = False,
@@ -61,7 +63,7 @@ class Run:
         else:
             folder = CheckpointFolder(journal.files.checkpoints, inside=journal.files.folder)
         self.stats = ProgressStats(total=source.total, start_time=clock.wall())
-        self.state = RunState(options, self.stats, clock, scheduler, pool=pool, secrets=secrets)
+        self.state = RunState(options, self.stats, clock, scheduler, pool=pool, secrets=secrets, labels=labels)
         self.wakeup = wakeup  # wakes the caller that waits for the run
         self.publisher = ResultPublisher(self.state, wakeup, folder, streamed=streamed)
         self.timers = TimerThread(self.state)

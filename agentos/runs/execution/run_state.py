@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from ...pool.protocols import RunPool
+from ...pool.requests import NO_LABELS, PLAIN, Labels, LeaseRequest
 from ...util.clock import Clock
 from ..core.item_scheduler import ItemScheduler
 from ..core.network_watch import NetworkWatch
@@ -17,7 +18,8 @@ from .idle_workers import IdleWorkers
 class RunState:
     """State that every part of a run reads. ``lock`` guards the scheduler and the counts.
 
-    *pool* grants leases for items; *secrets* has the secrets to redact, also where workers lease for themselves.
+    *pool* grants leases for items; *secrets* has the secrets to redact, also where workers lease for themselves. Only
+    credentials with *labels* serve the run.
     """
 
     __slots__ = (
@@ -31,6 +33,7 @@ class RunState:
         "on_room",
         "options",
         "pause_reason",
+        "plain_request",
         "pool",
         "scheduler",
         "secrets",
@@ -47,6 +50,7 @@ class RunState:
         *,
         pool: RunPool | None,
         secrets: RunPool | None,
+        labels: Labels = NO_LABELS,
     ) -> None:
         self.options = options
         self.stats = stats
@@ -54,6 +58,7 @@ class RunState:
         self.scheduler = scheduler
         self.pool = pool
         self.secrets = secrets
+        self.plain_request = LeaseRequest(labels=labels) if labels else PLAIN
         self.lock = threading.Lock()
         self.idle = IdleWorkers()
         self.network = NetworkWatch()

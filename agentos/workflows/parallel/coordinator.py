@@ -13,7 +13,7 @@ from ...runs.engines.choose import build_engine, check_worker
 from ...runs.engines.protocol import Engine
 from ...runs.execution.error_policy import RetryRule, is_transient
 from ...runs.execution.item_source import ItemSource
-from ...runs.execution.lease_source import build_run_pool, is_empty
+from ...runs.execution.lease_source import build_run_pool, is_empty, select_labels
 from ...runs.execution.run import Run
 from ...runs.journal import Journal
 from ...runs.options import CostFunction, Deadline, Duration, NameFunction, RunOptions, read_duration
@@ -41,6 +41,7 @@ class ParallelCoordinator:
 
     ``max_workers`` items run at once: 3 by default, at most ``max_parallelism``; the latter alone sets both. With
     ``lease="item"`` each item is started with a lease of the pool; with ``lease="call"`` its worker takes its own.
+    Items use the credentials of one provider: ``provider``, or the only one there (``"any"``: of all).
 
     ``journal`` names a run folder or file: outcomes are then written to disk before they are reported, and the same
     call again continues where the last one ended, even after a crash. ``retries`` are for errors that a retry may fix
@@ -71,6 +72,7 @@ class ParallelCoordinator:
         *,
         max_parallelism: int = _DefaultInt(MAX_PARALLELISM),
         lease: str = "item",
+        provider: str | None = None,
         journal: str | os.PathLike[str] | None = None,
         retries: int = 2,
         retry_if: RetryRule = is_transient,
@@ -106,6 +108,7 @@ class ParallelCoordinator:
         self._options = RunOptions(
             max_workers=self.max_workers,
             lease=lease,
+            provider=provider,
             journal=journal,
             retries=retries,
             retry_if=retry_if,
@@ -355,6 +358,7 @@ class ParallelCoordinator:
                 "credential_coordinator has no credentials, so no item could start: add some before the run, or leave "
                 "credential_coordinator out to run the items without"
             )
+        labels = select_labels(pool, options.lease, options.provider)
         journal = None
         if options.journal is not None:
             name = options.worker_version or (worker.name if pool is None else pool.masked(worker.name))
@@ -374,6 +378,7 @@ class ParallelCoordinator:
                 self._clock,
                 wakeup=bell,
                 secrets=pool,
+                labels=labels,
                 journal=journal,
                 streamed=streamed,
                 on_main_thread=on_main_thread,
