@@ -39,10 +39,10 @@ KEYS = [
     key("north-1", "north", "leased", 310.0),
     key("north-2", "north", "leased", 310.0),
     key("north-3", "north", "available", 310.0),
-    key("south-1", "south", "cooling", 0.0, 240.0, "429 with retry-after 240"),
-    key("south-2", "south", "dead", why="401: this key was revoked"),
+    key("south-1", "south", "cooling", 0.0, 240.0, "fix.sh reported a rate limit (issue-0998)"),
+    key("south-2", "south", "dead", why="fix.sh reported 401: this key was revoked (issue-0951)"),
     key("west-1", "west", "leased", 65.0),
-    key("west-2", "west", "limited", 0.0, 7.0, "limit of 500 requests is used up"),
+    key("west-2", "west", "limited", 0.0, 7.0, "at its limit (500/min)"),
     key("spare", "spare", "parked", 0.0, 16_680.0, "out of quota until the daily reset"),
 ]
 
@@ -80,6 +80,7 @@ SCENE = DisplayState(
     now=NOW,
     name="fix-issues-3f9c",
     seconds_left=7_950.0,
+    speed=["4.2 items/min", "bound by: -j 40 (all workers busy)"],
     keys=KEYS,
     running=RUNNING,
     failures=FAILURES,

@@ -42,6 +42,7 @@ class Lease:
     """
 
     __slots__ = ("_grant", "_pool", "_request", "_requester", "_timeout")
+    _reporter: str | None = None  # the worker that reports; the item is the lease's requester
 
     def __init__(
         self,
@@ -210,15 +211,15 @@ class Lease:
         """
         if model is not None and not (isinstance(model, str) and model):
             raise ValueError("model must be the name of a model, or left out for all of them")
-        return self._pool.report_rate_limited(self._held(), retry_after, model)
+        return self._pool.report_rate_limited(self._held(), retry_after, model, self._reporter)
 
     def rejected(self, reason: str = "rejected by the provider") -> bool:
         """Report that the provider refused the credential: it is not used until a person revives it."""
-        return self._pool.report_rejected(self._held(), reason)
+        return self._pool.report_rejected(self._held(), reason, self._reporter)
 
     def spent(self, reason: str = "the quota's money is gone") -> bool:
         """Report that the quota's money is gone: none of its credentials is used until a person revives one."""
-        return self._pool.report_out_of_money(self._held(), reason)
+        return self._pool.report_out_of_money(self._held(), reason, self._reporter)
 
     def report(self, thing: object) -> Signal | None:
         """Report what came back: a response, an exception of the client, or a ``Signal``.
@@ -254,11 +255,14 @@ class ItemLease(Lease):
     It keeps what its holder reported, because an attempt that then raises failed because of that, not of its item.
     """
 
-    __slots__ = ("_log", "_open", "_used", "last_report", "mismatch", "signal", "trouble")
+    __slots__ = ("_log", "_open", "_reporter", "_used", "last_report", "mismatch", "signal", "trouble")
 
-    def __init__(self, pool: LeaseIssuer, grant: Grant, log: UsageLog | None = None) -> None:
+    def __init__(
+        self, pool: LeaseIssuer, grant: Grant, log: UsageLog | None = None, reporter: str | None = None
+    ) -> None:
         super().__init__(pool, grant)
         self._log = log
+        self._reporter = reporter  # the name of the worker
         self._used: dict[str, float] = {"requests": 0}  # of the calls made through a transport
         self._open: WeakSet[Abandonable] = WeakSet()  # streams that those calls may still read
         self.trouble: str | None = None  # the report acted on: "limited", "rejected", "spent", or a signal's name

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from ..util.durations import format_rough_duration
-from .core.credential_report import Headroom, KeyReport
+from .core.credential_report import Headroom, KeyReport, describe_limit
 from .core.forecast import Improvement
 from .core.limits.base import FOREVER, format_number
 from .core.states import OUT_OF_USE, UNAVAILABLE, CredentialStatus
@@ -21,6 +21,7 @@ __all__ = [
     "Headroom",
     "HistoryEntry",
     "build_state",
+    "describe_limit",
     "format_number",
 ]
 

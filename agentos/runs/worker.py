@@ -32,6 +32,14 @@ class Worker:
     name: str
     is_command: bool = False
 
+    @property
+    def label(self) -> str:
+        """A short name for people: ``fix.sh``, ``ask``."""
+        if isinstance(self.call, Command):
+            return self.call.label
+        name = self.name.rpartition(":")[2].rpartition(".")[2]
+        return "the worker" if name.startswith("<") else name  # a lambda
+
 
 def inspect_worker(function: object) -> Worker:
     """Inspect a worker. Raises ValueError for an object that cannot be one, or cannot be called as one."""

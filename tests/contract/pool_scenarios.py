@@ -7,7 +7,7 @@ import math
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentos import (
@@ -28,6 +28,7 @@ from agentos.pool.core.records import Grant, KeySpec, LeaseRequest, Ticket
 from agentos.pool.core.states import TicketState
 from agentos.pool.credential import parse_labels
 from agentos.pool.lease import ACQUIRED
+from agentos.pool.runtime.feedback import describe_answer
 from agentos.providers import Event, Reading, Signal
 from agentos.testing import FakeClock
 
@@ -315,7 +316,8 @@ class CoreTeller(Teller):
 
     def reports(self, who: str, signal: Signal) -> None:
         def report(grant: Grant, now: float) -> Sequence[Ticket] | None:
-            heard = self.core.report(grant, signal, now)
+            reason = signal.evidence if signal.event is Event.OK else (describe_answer(grant, signal),)
+            heard = self.core.report(grant, replace(signal, evidence=reason), now)
             return None if heard is None else heard.to_wake
 
         self._of(who, report, held=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -188,3 +188,51 @@ def test_input_tokens_of_a_call_that_broke_off_leave_what_was_reserved(pool: Cre
         pool._runtime.settle_usage(lease._grant, {"input_tokens": 10.0})
 
     assert left(pool)["tokens"] == 990
+
+
+# -- reasons for people --------------------------------------------------------------------------------------------
+
+OPENAI_429 = {
+    "status": 429,
+    "headers": {"retry-after": "20", "openai-version": "2020-10-01"},
+    "body": {"error": {"code": "rate_limit_exceeded", "type": "requests", "message": "Rate limit reached"}},
+}
+
+
+def reason_of(report: Callable[[ItemLease], object], requester: str | None = "ISSUE-07") -> str:
+    pool = CredentialCoordinator([Credential("planted0123456789", name="one")], clock=FakeClock())
+    with pool.lease(requester) as of_the_run:
+        assert of_the_run._grant is not None
+        report(ItemLease(pool._runtime, of_the_run._grant, reporter="fix.sh"))
+    return pool.snapshot()[0].why
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [
+        (lambda lease: lease.rate_limited(20), "fix.sh reported a rate limit (ISSUE-07)"),
+        (lambda lease: lease.rate_limited(), "fix.sh reported a rate limit without a delay (ISSUE-07)"),
+        (lambda lease: lease.rejected("401 invalid key"), "fix.sh reported 401 invalid key (ISSUE-07)"),
+        (lambda lease: lease.spent("no money"), "fix.sh reported no money (ISSUE-07)"),
+        (
+            lambda lease: lease.report(OPENAI_429),
+            "openai answered 429: rate_limit_exceeded; retry-after: 20 (ISSUE-07)",
+        ),
+        (
+            lambda lease: lease.report(Signal(Event.LIMITED, 20.0, evidence=("the gateway said so",))),
+            "the gateway said so (ISSUE-07)",
+        ),
+        (lambda lease: lease.rejected("planted0123456789 is wrong"), "fix.sh reported <secret> is wrong (ISSUE-07)"),
+    ],
+)
+def test_the_reason_of_a_key_names_the_worker_and_the_item(report: Callable[[ItemLease], object], reason: str) -> None:
+    assert reason_of(report) == reason
+
+
+def test_a_lease_of_no_item_is_reported_by_its_holder() -> None:
+    pool = CredentialCoordinator(["planted0123456789", "planted9876543210"], clock=FakeClock())
+    with pool.lease("night") as named, pool.lease() as unnamed:
+        named.rate_limited(20)
+        unnamed.rate_limited(20)
+
+    assert [row.why for row in pool.snapshot()] == ["night reported a rate limit", "the caller reported a rate limit"]

@@ -9,6 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from agentos.runs.commands.command import Command
 from agentos.runs.worker import inspect_worker
 
 HERE = __name__
@@ -96,6 +97,27 @@ def test_a_lambda_is_known_by_the_place_it_was_written_in() -> None:
     worker = inspect_worker(lambda item, credential: None)
 
     assert worker.name == f"{HERE}:test_a_lambda_is_known_by_the_place_it_was_written_in.<locals>.<lambda>"
+
+
+@pytest.mark.parametrize(
+    ("argv", "label"),
+    [
+        (["./fix.sh", "{}"], "fix.sh"),
+        (["claude", "-p", "{}"], "claude"),
+        (["bash", "tools/fix.sh", "{}"], "fix.sh"),
+        (["python3.12", "fix.py", "--id", "{id}"], "fix.py"),
+        (["sh", "-c", "echo {}"], "sh"),
+        (["python", "{}"], "python"),
+        (["python", "-m", "fix", "{}"], "python"),
+    ],
+)
+def test_a_command_has_a_short_name_for_people(argv: list[str], label: str) -> None:
+    assert inspect_worker(Command(argv)).label == label
+
+
+def test_a_function_has_a_short_name_for_people() -> None:
+    assert inspect_worker(with_context).label == "with_context"
+    assert inspect_worker(lambda item, credential: None).label == "the worker"
 
 
 def test_a_decorated_worker_is_known_as_what_it_decorates() -> None:

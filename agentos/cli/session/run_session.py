@@ -132,6 +132,8 @@ class _Session:
             colour_flag=flags.color,
             run_name=request.name,
             keys=None if self._watch is None else self._watch.rows,
+            parallel=request.parallel,
+            waiting=self._waiting,
             forecast=self._forecast,
             running=self._running,
             last_line=self._last_line,

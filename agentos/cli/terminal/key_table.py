@@ -120,7 +120,7 @@ _COLOURS: Final[Mapping[str, str]] = {
     CredentialStatus.AVAILABLE: "32",
     CredentialStatus.LEASED: "36",
     CredentialStatus.COOLING: "33",
-    CredentialStatus.LIMITED: "33",
+    CredentialStatus.LIMITED: "36",  # it runs at its limit: nothing is wrong
     CredentialStatus.PARKED: "35",
     CredentialStatus.SPENT: "31",
     CredentialStatus.DEAD: "31",

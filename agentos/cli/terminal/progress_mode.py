@@ -43,6 +43,8 @@ def build_reporter(
     colour_flag: str = "auto",
     run_name: str = "",
     keys: Callable[[], Sequence[CredentialState]] | None = None,
+    parallel: int | None = None,
+    waiting: Callable[[], int] | None = None,
     forecast: Callable[[int], float | None] | None = None,
     running: Callable[[], Iterable[tuple[str, float]]] | None = None,
     last_line: Callable[[str], str | None] | None = None,
@@ -72,6 +74,8 @@ def build_reporter(
                 colour=colourful,
                 name=run_name,
                 keys=keys,
+                parallel=parallel,
+                waiting=waiting,
                 forecast=forecast,
                 running=running,
                 last_line=last_line,
@@ -79,7 +83,10 @@ def build_reporter(
             )
     from ...runs.display.plain_lines import PlainProgress
 
-    return _Plain(PlainProgress(stream, name=run_name, keys=keys, forecast=forecast))
+    lines = PlainProgress(
+        stream, name=run_name, keys=keys, parallel=parallel, waiting=waiting, running=running, forecast=forecast
+    )
+    return _Plain(lines)
 
 
 class _Silent:

@@ -39,6 +39,16 @@ class KeyReport:
     history: tuple[tuple[float, str], ...] = ()
 
 
+_PERIODS = {1.0: "s", 60.0: "min", 3_600.0: "h", 86_400.0: "day", "day": "day"}
+
+
+def describe_limit(dimension: str, amount: float, per: float | str, *, learned: bool = False) -> str:
+    """Return ``at its limit (120/min)``, ``at its limit (90,000 tokens/min, learned)``."""
+    what = "" if dimension == "requests" else f" {dimension.replace('_', ' ')}"
+    period = f"/{_PERIODS[per]}" if per in _PERIODS else f" in {per:g} s"
+    return f"at its limit ({format_number(amount)}{what}{period}{', learned' if learned else ''})"
+
+
 def build_report(pool: LeasePool, now: float) -> list[KeyReport]:
     """Report every credential in the order in which they joined."""
     holders: dict[Key, list[str]] = {}
@@ -85,8 +95,8 @@ def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
             why = "a request of unknown cost is in flight; the next waits until it is settled"
             return CredentialStatus.LIMITED, FOREVER, why
         if ready > at:
-            found = " (learned)" if limit.learned else ""
-            at, which = ready, f"limit of {format_number(limit.limit.amount)} {limit.limit.dimension}{found} is used up"
+            at = ready
+            which = describe_limit(limit.limit.dimension, limit.limit.amount, limit.limit.per, learned=limit.learned)
     if at > now:
         return CredentialStatus.LIMITED, at, which
     closed_models = [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...providers import Event, Signal, read_signal
 from ...providers.answers.date_and_number_formats import parse_delay
-from ...providers.signal import GRAVE_EVENTS
+from ...providers.signal import GENERIC_PROVIDERS, GRAVE_EVENTS
 from ..allowed_hosts import AnsweredBy
 from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, parse_used
 from ..core.learning.adaptive_pool import FeedbackResult
@@ -19,6 +20,7 @@ from .scheduler import Scheduler, log, log_stale_report
 
 _LONGEST_EVIDENCE = 500
 _REFUSED = (401, 402, 403)
+_PLACE = re.compile(r"\A(?:body [\w.]+: |header |rule: )")
 _REMEMBERED = 1_000  # organisations and unreadable objects that were logged
 
 # Short rate limits are normal; the others are logged for a person.
@@ -61,16 +63,15 @@ class Feedback:
         self._organisations: dict[str, Key] = {}
         self._warned_shared: set[Quota] = set()
 
-    def report_rate_limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
-        """Apply a rate limit of this lease's call."""
+    def report_rate_limited(
+        self, grant: Grant, retry_after: object, model: str | None, reporter: str | None = None
+    ) -> bool:
+        """Apply a rate limit of this lease's call, which *reporter* (a worker's name) reports."""
         model = model if model is None else self.masked(str(model))
         delay = parse_delay(retry_after, wall=self._scheduler.clock.wall())
-        if delay is not None:
-            evidence = f"rate_limited(retry_after={delay:g}) by lease {grant.token}"
-        else:
-            delay = self.default_backoff()
-            evidence = f"rate_limited() by lease {grant.token}, default of {delay:g}s"
-        if not self.close_quota(grant.key, delay, model, evidence, grant):
+        what = "a rate limit" if delay is not None else "a rate limit without a delay"
+        evidence = self._evidence(grant, _describe_report(grant, what, reporter))
+        if not self.close_quota(grant.key, self.default_backoff() if delay is None else delay, model, evidence, grant):
             log_stale_report(grant, "rate limit")
             return False
         return True
@@ -99,7 +100,9 @@ class Feedback:
                 return signal, False
             sure = sure or answerer is AnsweredBy.OWN
             elsewhere = answerer is AnsweredBy.UNKNOWN
+        reason = signal
         if signal.event is not Event.OK:
+            reason = replace(signal, evidence=(self._evidence(grant, describe_answer(grant, signal)),))
             signal = replace(signal, evidence=(self._evidence(grant, signal.why),))
         elif not signal.readings and not self._core.tracks_lease_ends:  # nothing new for the core
             self.settle_usage(grant, signal.usage)
@@ -109,7 +112,7 @@ class Feedback:
 
         def apply(now: float) -> Sequence[Ticket] | None:
             nonlocal result
-            result = self._core.report(grant, signal, now, sure=sure, elsewhere=elsewhere)
+            result = self._core.report(grant, reason, now, sure=sure, elsewhere=elsewhere)
             return None if result is None else result.to_wake
 
         if self._scheduler.run_report(apply) is None:
@@ -202,12 +205,14 @@ class Feedback:
                 key.name,
             )
 
-    def report_rejected(self, grant: Grant, reason: str) -> bool:
+    def report_rejected(self, grant: Grant, reason: str, reporter: str | None = None) -> bool:
         """Apply that the provider refused the credential."""
+        reason = reason if reporter is None else _describe_report(grant, reason, reporter)
         return self._disable_credential(grant, reason, self._core.reject, f"credential {grant.key.name} is dead")
 
-    def report_out_of_money(self, grant: Grant, reason: str) -> bool:
+    def report_out_of_money(self, grant: Grant, reason: str, reporter: str | None = None) -> bool:
         """Apply that the quota's money is gone."""
+        reason = reason if reporter is None else _describe_report(grant, reason, reporter)
         return self._disable_credential(grant, reason, self._core.spend, f"quota {grant.key.quota.name} is spent")
 
     def _disable_credential(
@@ -251,6 +256,29 @@ def _checked(signal: Signal) -> Signal | None:
         return signal.sane()
     except Exception:  # noqa: BLE001 - its fields may be anything
         return None
+
+
+def _describe_report(grant: Grant, what: str, reporter: str | None) -> str:
+    """Return ``fix.sh reported a rate limit (ISSUE-07)``: the worker and its item, or the holder of the lease."""
+    if reporter is None:
+        return f"{grant.requester or 'the caller'} reported {what}"
+    item = f" ({grant.requester})" if grant.requester else ""
+    return f"{reporter} reported {str(what)[: _LONGEST_EVIDENCE - 100]}{item}"
+
+
+def describe_answer(grant: Grant, signal: Signal) -> str:
+    """Return ``openai answered 429: rate_limit_exceeded (ISSUE-07)``, or the evidence if there was no answer."""
+    why = signal.why
+    if signal.status is not None:
+        details = [each for each in signal.evidence if each not in (f"status {signal.status}", str(signal.status))]
+        who = "the provider" if signal.provider in GENERIC_PROVIDERS else signal.provider
+        why = ": ".join([f"{who} answered {signal.status}", *filter(None, ["; ".join(map(_strip_place, details))])])
+    return f"{why[: _LONGEST_EVIDENCE - 100]} ({grant.requester})" if grant.requester and why else why
+
+
+def _strip_place(detail: str) -> str:
+    """Return the detail without where in the answer it was."""
+    return _PLACE.sub("", detail)
 
 
 def _describe_signal(signal: Signal) -> str:

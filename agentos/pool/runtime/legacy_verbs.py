@@ -73,7 +73,7 @@ class LegacyVerbs:
         if delay is None:
             delay = self._default_backoff()
         # First the cooldown: if the slot were released before, a waiter would get it.
-        self._close_quota(self._core.keys[name], delay, None, f"mark_rate_limited for {delay:g}s")
+        self._close_quota(self._core.keys[name], delay, None, "a rate limit was reported with mark_rate_limited()")
         grant = self._reservation(name)
         if grant is not None:
             self._scheduler.give_back(grant)  # it is fine if there is no reservation to end: the quota cools down

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..output.capture import OutputCapture
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INTERPRETER = re.compile(r"\w*sh|(?:python|pypy|node|ruby|perl|deno|bun)[\d.]*")
 DEFAULT_ENV_KEY = "AGENTOS_CREDENTIAL"
 
 
@@ -65,6 +66,13 @@ class Command:
     def name(self) -> str:
         """The worker's name, by which a journal recognises its results."""
         return f"$ {shlex.join(self.argv)}"
+
+    @property
+    def label(self) -> str:
+        """A short name for people: the program, or the script that a shell or an interpreter is given."""
+        program, *others = map(os.path.basename, self.argv)
+        is_script = bool(others) and _INTERPRETER.fullmatch(program) and not re.match(r"-|.*\{", self.argv[1])
+        return others[0] if is_script else program
 
     def env_key_of(self, credential: str) -> str:
         """Return the name of the variable for that credential."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .backoff import MAX_BACKOFF, limit_backoff, retry_backoff
@@ -35,7 +35,7 @@ class ItemScheduler:
         total: int | None = None,
         last_token: int = 0,
         pool: Any = None,
-        attempt: type[Attempt] = Attempt,
+        attempt: Callable[..., Attempt] = Attempt,
     ) -> None:
         self._pool = pool
         self._attempt = attempt

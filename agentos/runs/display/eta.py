@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
 from ..results import ProgressStats
+from .phrases import describe_no_usable_key, find_next_available
+
+if TYPE_CHECKING:
+    from ...pool.snapshot import CredentialState
 
 Forecasting = Callable[[int], float | None]  # seconds for so many more items; None: unknown
 
@@ -42,17 +46,23 @@ class Eta:
         self._refreshed_at = -math.inf
         self._refresh_at = -math.inf
 
-    def seconds_left(self, stats: ProgressStats, now: float) -> float | None:
-        """Return the seconds left at *now* (epoch seconds), or None if unknown."""
+    def seconds_left(self, stats: ProgressStats, now: float, keys: Sequence[CredentialState] = ()) -> float | None:
+        """Return the seconds left at *now* (epoch seconds), or None if unknown.
+
+        While all *keys* are cooling down it is at least the time until the first is available.
+        """
         if stats.unfinished is None or stats.completed - stats.cached < _FEWEST_ITEMS or stats.elapsed < _SHORTEST:
             return None
+        if describe_no_usable_key(keys) or stats.unreachable_since is not None:
+            return None
+        wait = max(0.0, (find_next_available(keys, now) or now) - now)
         if now >= self._refresh_at or now < self._refreshed_at:
-            self._refresh(stats, now)
-        return None if self._ends_at is None else max(0.0, self._ends_at - now)
+            self._refresh(stats, now, wait)
+        return None if self._ends_at is None else max(wait, self._ends_at - now)
 
-    def _refresh(self, stats: ProgressStats, now: float) -> None:
+    def _refresh(self, stats: ProgressStats, now: float, wait: float) -> None:
         began = self._timer()
-        left = self._estimate(stats, now)
+        left = self._estimate(stats, now, wait)
         # The forecast of a pool with many closed quotas is slow: then refresh less often.
         self._refresh_at = now + max(_REFRESH_INTERVAL, (self._timer() - began) / _SHARE_OF_TIME)
         passed = now - self._refreshed_at
@@ -64,7 +74,7 @@ class Eta:
         else:
             self._ends_at += (now + left - self._ends_at) * (1 - math.exp(-passed / _SETTLES_IN))
 
-    def _estimate(self, stats: ProgressStats, now: float) -> float:
+    def _estimate(self, stats: ProgressStats, now: float, wait: float) -> float:
         count = stats.unfinished or 0
         forecast = None
         if self._forecast is not None:
@@ -74,7 +84,7 @@ class Eta:
                 self._forecast = None
         if forecast is not None and not math.isnan(forecast):
             return self._lag.correct(forecast, now)
-        return stats.elapsed / (stats.completed - stats.cached) * count  # cached items took no time
+        return wait + stats.elapsed / (stats.completed - stats.cached) * count  # cached items took no time
 
 
 class _Lag:

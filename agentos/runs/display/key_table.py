@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...pool.snapshot import OUT_OF_USE, CredentialStatus
+from ...pool.snapshot import OUT_OF_USE, CredentialStatus, describe_limit
 from ...util.text_width import clip, display_width, pad
-from .phrases import Span, format_states, format_until
+from .phrases import Span, format_states, format_until, is_at_limit
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState, Headroom
@@ -18,7 +18,7 @@ Row = list[Span]
 STYLES: Mapping[str, str] = {
     CredentialStatus.AVAILABLE: "green",
     CredentialStatus.LEASED: "cyan",
-    CredentialStatus.LIMITED: "yellow",
+    CredentialStatus.LIMITED: "cyan",  # it runs at its limit: nothing is wrong
     CredentialStatus.COOLING: "yellow",
     CredentialStatus.PARKED: "magenta",
     CredentialStatus.SPENT: "bold red",
@@ -116,6 +116,8 @@ def _table(
 
 def _details(key: CredentialState, now: float, clean: Callable[[str], str], width: int) -> str:
     """Return until when or what is left, and the reason if it fits."""
+    if is_at_limit(key, now):
+        return clip(clean(_format_at_limit(key)), width)
     why = "" if key.state == CredentialStatus.LEASED else clean(key.why)
     first = format_until(key.rate_limited_until, now) or ("" if key.state in OUT_OF_USE else _format_left(key))
     for shown in ([first, why], [first]):
@@ -137,6 +139,13 @@ def _share(key: CredentialState) -> float | None:
     limit = _tightest(key)
     share = key.leases / key.slots if limit is None else limit.left / limit.amount
     return min(1.0, max(0.0, share))
+
+
+def _format_at_limit(key: CredentialState) -> str:
+    if key.state == CredentialStatus.LIMITED:
+        return key.why
+    limit = next(each for each in key.limits if each.dimension == "requests" and each.left < 1 and not each.set_aside)
+    return describe_limit(limit.dimension, limit.amount, limit.per, learned=limit.learned)
 
 
 def _format_left(key: CredentialState) -> str:

@@ -12,7 +12,7 @@ from ...util.text_width import clip, display_width, pad, wrap
 from ..results import ProgressStats
 from .event_state import FailedItem
 from .key_table import UNICODE_GLYPHS, BarGlyphs, Row, render_key_rows
-from .phrases import describe_network, describe_unavailable_keys, format_counts, format_progress, format_time_left
+from .phrases import describe_network, describe_no_usable_key, format_counts, format_progress, format_time_left
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -44,6 +44,7 @@ class DisplayState:
     now: float
     name: str = ""
     seconds_left: float | None = None
+    speed: Sequence[str] = ()  # the rate, and what bounds it
     keys: Sequence[CredentialState] = ()
     running: Sequence[RunningItem] = ()
     failures: Sequence[FailedItem] = ()
@@ -89,9 +90,12 @@ def _head(state: DisplayState, width: int, height: int, glyphs: BarGlyphs) -> It
         yield counts
         if left:
             yield [(clip(left, width), "")]
-    rest = make_printable(describe_network(state.stats)) or describe_unavailable_keys(state.keys, state.now)
-    if rest:
-        yield [(clip(rest, width), "yellow")]
+    if problem := make_printable(describe_network(state.stats)) or describe_no_usable_key(state.keys):
+        yield [(clip(problem, width), "bold red")]
+    elif state.speed:
+        whole, bound = ", ".join(state.speed), state.speed[-1]
+        is_cooling = bound.startswith("bound by: cooldowns")
+        yield [(whole if display_width(whole) <= width else clip(bound, width), "yellow" if is_cooling else "")]
 
 
 def _overall(stats: ProgressStats, width: int, glyphs: BarGlyphs) -> Row:

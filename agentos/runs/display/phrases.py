@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...pool.snapshot import OUT_OF_USE, UNAVAILABLE
+from ...pool.snapshot import OUT_OF_USE, UNAVAILABLE, CredentialStatus
 from ...util.durations import format_hours, format_rough_duration
 from ..failures import describe_unreachable
 from ..results import ProgressStats
@@ -15,7 +15,7 @@ from ..results import ProgressStats
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
 
-_SHORTEST_COOLDOWN = 5.0  # seconds; shorter cooldowns are normal
+_SHORTEST_REST = 60.0  # seconds; a key that waits longer for its limit rests
 _DAY = 86_400.0
 
 Span = tuple[str, str]  # text, and its rich style
@@ -77,18 +77,27 @@ def format_time_left(seconds: float | None, now: float) -> str:
     return f"about {format_hours(rounded)} left, done at {format_clock_time(now + seconds, now)}"
 
 
-def describe_unavailable_keys(keys: Sequence[CredentialState], now: float) -> str:
-    """Return a message if no key can be used now or ever; else nothing."""
+def describe_no_usable_key(keys: Sequence[CredentialState]) -> str:
+    """Return a message if no key can be used until a person acts; else nothing."""
+    is_over = bool(keys) and all(key.state in OUT_OF_USE for key in keys)
+    return f"no usable key left: {format_states(keys)}" if is_over else ""
+
+
+def find_next_available(keys: Sequence[CredentialState], now: float) -> float | None:
+    """Return when the first key is available again (epoch seconds); None if one is now, or no instant is known."""
     usable = [key for key in keys if key.state not in OUT_OF_USE]
-    if keys and not usable:
-        return f"no usable key left: {format_states(keys)}"
     if not usable or any(key.state not in UNAVAILABLE or key.rate_limited_until <= now for key in usable):
-        return ""
-    available_at = min(key.rate_limited_until for key in usable)
-    if available_at - now < _SHORTEST_COOLDOWN:
-        return ""
-    wait = format_rough_duration(available_at - now)
-    return f"all keys are cooling down; the next is available at {format_clock_time(available_at, now)} (in {wait})"
+        return None
+    return min(key.rate_limited_until for key in usable)
+
+
+def is_at_limit(key: CredentialState, now: float) -> bool:
+    """Return whether a key runs at its limit, as it should: it waits only for the limit to refill, for a short time."""
+    if key.state == CredentialStatus.LIMITED:
+        return key.rate_limited_until - now <= _SHORTEST_REST
+    if key.state not in (CredentialStatus.AVAILABLE, CredentialStatus.LEASED):
+        return False
+    return any(limit.dimension == "requests" and limit.left < 1 and not limit.set_aside for limit in key.limits)
 
 
 def format_states(keys: Sequence[CredentialState]) -> str:
@@ -127,8 +136,11 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
 def _format_rate(stats: ProgressStats) -> str:
     """Return the rate of items that were run; cached ones took no time."""
     ran = stats.completed - stats.cached
-    if ran <= 0 or stats.elapsed <= 0:
-        return ""
-    rates = [(ran / stats.elapsed * size, unit) for size, unit in ((1, "s"), (60, "min"), (3_600, "h"))]
+    return f", {format_rate(ran, stats.elapsed)}" if ran > 0 and stats.elapsed > 0 else ""
+
+
+def format_rate(count: int, seconds: float) -> str:
+    """Return ``12.5 items/s``, or per minute or hour where that is easier to read."""
+    rates = [(count / seconds * size, unit) for size, unit in ((1, "s"), (60, "min"), (3_600, "h"))]
     rate, unit = next((each for each in rates if each[0] >= 2), rates[-1])
-    return f", {rate:.{0 if rate >= 20 else 1}f} items/{unit}"
+    return f"{rate:.{0 if rate >= 20 else 1}f} items/{unit}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ...util.durations import format_hours
@@ -14,17 +15,19 @@ from .eta import Eta, Forecasting
 from .event_state import EventState
 from .phrases import (
     describe_network,
-    describe_unavailable_keys,
+    describe_no_usable_key,
     format_closing,
     format_counts,
     format_progress,
     format_time_left,
 )
+from .speed import SpeedMeter, WorkerCounts
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
 
 _LINE_EVERY, _LINE_AT_MOST_EVERY = 30.0, 2.0
+_OBSERVE_AT_MOST_EVERY = 1.0
 _STEPS = 10
 _NOTICES = ("stopping", "held", "going_on", "unreachable", "reachable")
 
@@ -42,12 +45,18 @@ class PlainProgress:
         *,
         name: str = "",
         keys: Callable[[], Sequence[CredentialState]] | None = None,
+        parallel: int | None = None,
+        waiting: Callable[[], int] | None = None,
+        running: Callable[[], Iterable[object]] | None = None,
         forecast: Forecasting | None = None,
         failures: int = 5,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._stream = stream
         self._keys = keys
+        self._parallel = parallel
+        self._waiting = waiting
+        self._running = running
         self._forecast = forecast
         self._now = now
         self._events = EventState(
@@ -69,13 +78,16 @@ class PlainProgress:
                 return
             self._events.update(event, self._now())
             self._on = event.kind != "run_finished"
+            self._observe()
             self._write_line(*self._lines(event))
 
     def tick(self) -> None:
         """Write a progress line if there was none for 30 seconds."""
         with self._lock:
-            if self._on and self._is_time():
-                self._write_line(self._line())
+            if self._on:
+                self._observe()
+                if self._is_time():
+                    self._write_line(self._line())
 
     def close(self) -> None:
         """Write nothing more until another run starts."""
@@ -84,8 +96,19 @@ class PlainProgress:
     def _forget(self) -> None:
         self._events.reset()
         self._eta = Eta(self._forecast)
+        self._speed = SpeedMeter()
+        self._observed_at = -math.inf
         self._written_tenths = 0
         self._written_at = 0.0
+
+    def _observe(self) -> None:
+        """Note what bounds the speed, at most once a second."""
+        now = self._now()
+        if not self._events.notice and not 0 <= now - self._observed_at < _OBSERVE_AT_MOST_EVERY:
+            self._observed_at = now
+            running = self._events.running if self._running is None else self._running()
+            workers = WorkerCounts(self._parallel, len(list(running)), 0 if self._waiting is None else self._waiting())
+            self._speed.observe(self._events.stats, () if self._keys is None else self._keys(), workers, now)
 
     def _lines(self, event: Progress) -> Iterator[str]:
         if event.kind == "run_finished":
@@ -110,10 +133,11 @@ class PlainProgress:
         self._written_tenths = stats.completed * _STEPS // stats.total if stats.total else 0
         self._written_at = stats.elapsed
         parts = ["".join(text for text, _ in format_counts(stats)), format_hours(stats.elapsed)]
+        keys = () if self._keys is None else self._keys()
         if stats.unfinished != 0 and not self._events.stopping:
-            parts.append(format_time_left(self._eta.seconds_left(stats, now), now))
-        rest = describe_network(stats)
-        rest = rest or (describe_unavailable_keys(self._keys(), now) if self._keys is not None else "")
+            parts.append(format_time_left(self._eta.seconds_left(stats, now, keys), now))
+        speed = [] if self._events.notice else self._speed.describe(stats, now)
+        rest = describe_network(stats) or describe_no_usable_key(keys) or ", ".join(speed)
         return f"{format_progress(stats)}: {', '.join(parts)}{f'; {rest}' if rest else ''}"
 
     def _write_line(self, *lines: str) -> None:

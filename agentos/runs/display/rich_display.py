@@ -32,6 +32,7 @@ from .layout import DisplayState, RunningItem, render
 from .live_region import Drawn, LiveRegion, Redirect, write_text
 from .phrases import format_closing
 from .plain_lines import PlainProgress
+from .speed import SpeedMeter, WorkerCounts
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -53,9 +54,11 @@ class RichProgress:
     output is a pipe or a file, and becomes silent when it cannot write. What is printed to the same terminal meanwhile
     appears above the region, unless *redirect* is off.
 
-    Optional sources: *name* of the run; *keys*, such as ``pool.snapshot``, called four times a second; *forecast*, the
-    seconds for so many more items (``PoolForecast``); *running*, the ids of running items with their start (epoch
-    seconds), the oldest first, which is more complete than events; *last_line*, the last line that an item printed.
+    Optional sources: *name* of the run; *keys*, such as ``pool.snapshot``, called four times a second; *parallel*, how
+    many items run at once at most, and *waiting*, how many workers wait for a key, which tell what bounds the speed;
+    *forecast*, the seconds for so many more items (``PoolForecast``); *running*, the ids of running items with their
+    start (epoch seconds), the oldest first, which is more complete than events; *last_line*, the last line that an item
+    printed.
     """
 
     def __init__(
@@ -65,6 +68,8 @@ class RichProgress:
         failures: int = 5,
         name: str = "",
         keys: Callable[[], Sequence[CredentialState]] | None = None,
+        parallel: int | None = None,
+        waiting: Callable[[], int] | None = None,
         forecast: Forecasting | None = None,
         running: Callable[[], Iterable[tuple[str, float]]] | None = None,
         last_line: Callable[[str], str | None] | None = None,
@@ -75,6 +80,8 @@ class RichProgress:
         self._is_piped = console is None and not is_terminal(sys.stdout)  # `| less` and `| tee` share the terminal
         self._console = Console(stderr=True) if console is None else console
         self._keys = keys
+        self._parallel = parallel
+        self._waiting = waiting
         self._forecast = forecast
         self._now_running = running
         self._last_line = last_line
@@ -82,13 +89,21 @@ class RichProgress:
         self._events = EventState(most_failures=failures, encoding=self._console.encoding)
         self._name = self._events.clean_id(name)
         self._eta = Eta(forecast)
+        self._speed = SpeedMeter()
         self._glyphs = UNICODE_GLYPHS if self._console.encoding.lower().startswith("utf") else ASCII_GLYPHS
         self._styler = _Styler(self._console)
         self._lock = threading.Lock()
         self._closed = False
         self._live: _LiveDisplay | None = None
         self._plain = PlainProgress(
-            cast(TextIO, _ConsoleFile(self._console)), name=name, keys=keys, forecast=forecast, failures=failures
+            cast(TextIO, _ConsoleFile(self._console)),
+            name=name,
+            keys=keys,
+            parallel=parallel,
+            waiting=waiting,
+            running=running,
+            forecast=forecast,
+            failures=failures,
         )
 
     @classmethod
@@ -114,6 +129,7 @@ class RichProgress:
         self._closed = False
         self._events.reset()
         self._eta = Eta(self._forecast)
+        self._speed = SpeedMeter()
 
     def _show(self, event: Progress) -> None:
         self._events.update(event, time.time())
@@ -172,13 +188,19 @@ class RichProgress:
     def _build_state(self) -> DisplayState:
         seen, now = self._events, time.time()
         stats = seen.stats
+        keys: Sequence[CredentialState] = _call_or_default(self._keys, ())
+        running = self._running()
+        workers = WorkerCounts(self._parallel, len(running), _call_or_default(self._waiting, 0))
+        if not seen.notice:  # else the run is paused or stops
+            self._speed.observe(stats, keys, workers, now)
         return DisplayState(
             stats=stats,
             now=now,
             name=self._name,
-            seconds_left=self._eta.seconds_left(stats, now),
-            keys=_call_or_default(self._keys, ()),
-            running=self._running(),
+            seconds_left=self._eta.seconds_left(stats, now, keys),
+            speed=() if seen.notice else self._speed.describe(stats, now),
+            keys=keys,
+            running=running,
             failures=seen.failures,
             notice=seen.notice,
             stopping=seen.stopping,

@@ -72,7 +72,8 @@ def _report_error(attempt: Attempt, error: BaseException, pool: RunPool | None, 
     grant = attempt.grant
     own = find_own_error(error)
     if isinstance(own, RateLimited) and grant is not None and pool is not None:
-        pool.report_rate_limited(grant, own.retry_after, own.model)
+        reporter = attempt.reporter if isinstance(attempt, PooledAttempt) else None
+        pool.report_rate_limited(grant, own.retry_after, own.model, reporter)
     if own is not None or attempt.cancelled is not None:
         return None
     if not isinstance(attempt, PooledAttempt) or grant is None:

@@ -222,7 +222,9 @@ class ForeignPool:
     def abandon(self, _grants: Sequence[ForeignGrant]) -> None:
         """Do nothing: the holders still run, and release the grants themselves."""
 
-    def report_rate_limited(self, grant: ForeignGrant, retry_after: object, _model: str | None) -> bool:
+    def report_rate_limited(
+        self, grant: ForeignGrant, retry_after: object, _model: str | None, _reporter: str | None = None
+    ) -> bool:
         """Report the limit to the pool, if it supports that. Some pools release the reservation then."""
         mark = getattr(self._pool, "mark_rate_limited", None)
         if mark is None or not grant.held:

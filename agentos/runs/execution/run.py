@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...errors import InputFailed
@@ -56,7 +57,7 @@ class Run:
             total=source.total,
             last_token=0 if journal is None else journal.last_token,
             pool=pool,
-            attempt=PooledAttempt if is_our_pool else Attempt,
+            attempt=partial(PooledAttempt, reporter=worker.label) if is_our_pool else Attempt,
         )
         if journal is None:
             folder = CheckpointFolder(None)

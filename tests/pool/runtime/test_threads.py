@@ -410,7 +410,7 @@ def test_snapshot_says_what_each_key_is_and_why(clock: FakeClock) -> None:
     ]
     assert rows["key-1"].reserved_by == "item-0"
     assert rows["key-2"].rate_limited_until == pytest.approx(clock.wall() + 30)
-    assert rows["key-2"].why == "rate_limited(retry_after=30) by lease 2"
+    assert rows["key-2"].why == "item-1 reported a rate limit"
     assert rows["key-4"].why == "401"
     assert rows["key-4"].rate_limited_until == 0.0
     assert rows["key-7"].limits[0].left == pytest.approx(0)
@@ -430,7 +430,7 @@ def test_explain_says_why_one_waits_and_when_it_will_start(pool: CredentialCoord
 
     assert (said.state, said.position, said.waited, said.starts_in) == ("waiting", 1, 5.0, 25.0)
     assert str(said).splitlines()[0] == "item-7 waits as number 1 for 5.0s; it likely starts in about 25.0s"
-    assert "key-2: cooling (rate_limited(retry_after=30) by lease 2), in 25.0s" in str(said)
+    assert "key-2: cooling (the caller reported a rate limit), in 25.0s" in str(said)
     assert str(pool.explain("busy")) == "busy is holding key-1"
     assert pool.explain("nobody").state == "unknown"
     held.release()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from agentos import CredentialCoordinator
+from agentos import CredentialCoordinator, CredentialState
 from agentos.runs.display.eta import Eta, PoolForecast
 from agentos.runs.progress import Progress
 from agentos.runs.results import ProgressStats, WorkflowResult
@@ -176,3 +177,29 @@ def test_rests_that_come_again_and_again_are_reckoned_with() -> None:
     shown = story(told, 300)
 
     assert shown[-1] > 4 * told(299.0)
+
+
+# -- keys that cool down -------------------------------------------------------------------------------------------
+
+
+def cooling(seconds: float) -> CredentialState:
+    return CredentialState("k", state="cooling", rate_limited_until=NOW + seconds)
+
+
+@pytest.mark.parametrize("forecast", [None, lambda count: 3.0])
+def test_the_time_left_is_never_shorter_than_the_cooldown_of_all_keys(forecast: Any) -> None:
+    eta = Eta(forecast)
+    assert (eta.seconds_left(stats(99, 100, elapsed=99.0), NOW) or 0) <= 3.0
+
+    for second in range(60):
+        left = eta.seconds_left(stats(99, 100, elapsed=99.0), NOW + second, [cooling(60.0), cooling(90.0)])
+        assert left is not None
+        assert left >= 60.0 - second
+
+
+def test_the_pace_so_far_begins_again_after_the_cooldown() -> None:
+    assert Eta().seconds_left(stats(50, 100, elapsed=100.0), NOW, [cooling(60.0)]) == pytest.approx(160.0)
+
+
+def test_without_a_usable_key_no_time_left_is_known() -> None:
+    assert Eta(lambda count: 10.0).seconds_left(stats(), NOW, [CredentialState("k", state="dead")]) is None

@@ -107,10 +107,27 @@ def test_failures_are_red_in_the_bar() -> None:
     assert [(style, set(text)) for text, style in row][:2] == [("red", {"━"}), ("green", {"━"})]
 
 
-def test_that_all_keys_rest_has_a_row_of_its_own() -> None:
-    scene = replace(SCENE, keys=[key("a", "cooling", 600.0), key("b", "parked", 7_200.0)])
+def test_the_speed_and_what_bounds_it_have_a_row_of_their_own() -> None:
+    scene = replace(SCENE, speed=["12 items/s", "bound by: -j 8 (all workers busy)"])
 
-    assert "all keys are cooling down; the next is available at 15:40 (in 10 min)" in lines(scene)
+    assert lines(scene)[3] == "12 items/s, bound by: -j 8 (all workers busy)"
+    assert lines(scene, 40)[4] == "bound by: -j 8 (all workers busy)"
+    assert lines(replace(scene, speed=["12 items/s"]))[3] == "12 items/s"
+
+
+def test_only_cooldowns_of_all_keys_stand_out() -> None:
+    def style(bound: str) -> str:
+        return render(replace(SCENE, speed=[bound]), 81, 40)[3][0][1]
+
+    assert style("bound by: cooldowns (all 3 keys)") == "yellow"
+    assert style("bound by: key limits (3 keys at their limit)") == ""
+
+
+def test_that_no_key_is_usable_goes_before_the_speed() -> None:
+    scene = replace(SCENE, keys=[key("a", "dead"), key("b", "spent")], speed=["1.0 items/s"])
+
+    assert "no usable key left: 1 dead, 1 spent" in lines(scene)
+    assert "1.0 items/s" not in lines(scene)
 
 
 # -- keys -----------------------------------------------------------------------------------------------------
@@ -140,6 +157,24 @@ def test_the_bar_of_a_key_is_what_is_left_of_its_tightest_limit() -> None:
 )
 def test_a_bar_is_empty_only_when_nothing_is_left(left: float, bar: str) -> None:
     assert bar in shown_keys(limited_by("k", left))[0]
+
+
+@pytest.mark.parametrize("state", ["limited", "leased"])
+def test_a_key_at_its_limit_is_no_trouble(state: str) -> None:
+    headroom = (Headroom("requests", 120.0, 0.3, None, False),)
+    why = "at its limit (120/min)" if state == "limited" else "every slot is leased"
+    at_limit = CredentialState("k", state=state, rate_limited_until=NOW + 1.0, why=why, limits=headroom)
+
+    (row,) = render_key_rows([at_limit], width=60, most=3, now=NOW, clean=str)
+
+    assert "".join(text for text, _ in row) == f"k  {state:<9}  ━───────  at its limit (120/min)"
+    assert {style for _, style in row} <= {"", "cyan", "dim"}
+
+
+def test_a_key_whose_limit_is_used_up_for_long_says_until_when() -> None:
+    used_up = key("k", "limited", 7_200.0, "at its limit (1,000/day)")
+
+    assert shown_keys(used_up) == ["k  limited    ────────  until 17:30 (2 h): at its limit (1,000/day)"]
 
 
 def test_a_key_that_no_one_can_use_has_a_reason_and_no_bar() -> None:

@@ -11,7 +11,8 @@ import pytest
 from agentos.costs import Usage
 from agentos.pool.snapshot import CredentialState
 from agentos.runs.display.phrases import (
-    describe_unavailable_keys,
+    describe_no_usable_key,
+    find_next_available,
     format_clock_time,
     format_closing,
     format_counts,
@@ -90,19 +91,29 @@ def key(state: str, rests: float = 0.0) -> CredentialState:
     ("keys", "said"),
     [
         ([], ""),
-        ([key("available")], ""),
-        ([key("cooling", 240.0), key("leased")], ""),
-        ([key("limited", 2.0), key("cooling", 240.0)], ""),
-        ([key("limited")], ""),
-        (
-            [key("cooling", 600.0), key("parked", 240.0), key("dead")],
-            "all keys are cooling down; the next is available at 15:34 (in 4 min)",
-        ),
+        ([key("available"), key("dead")], ""),
+        ([key("cooling", 240.0)], ""),
         ([key("dead"), key("dead"), key("spent")], "no usable key left: 2 dead, 1 spent"),
     ],
 )
-def test_that_all_keys_rest_is_said_when_it_is_so(keys: list[CredentialState], said: str) -> None:
-    assert describe_unavailable_keys(keys, NOW) == said
+def test_that_no_key_can_be_used_is_said_when_it_is_so(keys: list[CredentialState], said: str) -> None:
+    assert describe_no_usable_key(keys) == said
+
+
+@pytest.mark.parametrize(
+    ("keys", "ahead"),
+    [
+        ([], None),
+        ([key("available")], None),
+        ([key("cooling", 240.0), key("leased")], None),
+        ([key("limited")], None),
+        ([key("limited", 2.0), key("cooling", 240.0)], 2.0),
+        ([key("cooling", 600.0), key("parked", 240.0), key("dead")], 240.0),
+        ([key("dead")], None),
+    ],
+)
+def test_the_next_key_is_known_while_all_rest(keys: list[CredentialState], ahead: float | None) -> None:
+    assert find_next_available(keys, NOW) == (None if ahead is None else NOW + ahead)
 
 
 def test_the_closing_tells_what_became_of_the_items_how_fast_and_what_is_left() -> None:

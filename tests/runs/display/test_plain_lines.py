@@ -105,8 +105,20 @@ def test_while_nothing_happens_a_tick_tells_what_is_waited_for() -> None:
 
     assert stream.getvalue().splitlines()[2:] == [
         "9/10 (90.0%): done 9, failed 0, 0:00:51, about 0:10:00 left, done at 15:40; "
-        "all keys are cooling down; the next is available at 15:34 (in 4 min)"
+        "bound by: cooldowns (the only key; next at 15:34, in 4 min)"
     ]
+
+
+def test_a_line_tells_the_speed_and_what_bounds_it() -> None:
+    stream, now = io.StringIO(), [NOW]
+    said = PlainProgress(stream, parallel=2, running=lambda: ["a", "b"], waiting=lambda: 0, now=lambda: now[0])
+
+    said(started(100))
+    for second in range(1, 11):
+        now[0] = NOW + second
+        said(finished(stats(second, 100, elapsed=float(second))))
+
+    assert stream.getvalue().splitlines()[1].endswith("; 60 items/min, bound by: -j 2 (all workers busy)")
 
 
 def test_a_run_that_stops_is_not_said_to_have_time_left() -> None:

@@ -93,7 +93,9 @@ def test_what_it_is_given_to_show_more_is_shown() -> None:
     shown = RichProgress(
         terminal(),
         name="night",
-        keys=lambda: [CredentialState("alice", state="dead", why="401")],
+        keys=lambda: [CredentialState("alice", state="dead", why="401"), CredentialState("bob")],
+        parallel=2,
+        waiting=lambda: 0,
         running=lambda: [("doc-1", began), ("doc-2", began)],
         last_line={"doc-1": "Reading"}.get,
         forecast=lambda count: 100.0 * count,
@@ -106,8 +108,9 @@ def test_what_it_is_given_to_show_more_is_shown() -> None:
     assert name == "night"
     assert "about 0:10:00 left" in told
     assert rest == [
-        "no usable key left: 1 dead",
-        "keys     alice  dead       401",
+        "bound by: -j 2 (all workers busy)",
+        "keys     alice  dead                 401",
+        "         bob    available  ────────",
         "running  doc-1  1:30  Reading",
         "         doc-2  1:30",
     ]

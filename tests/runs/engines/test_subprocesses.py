@@ -186,26 +186,29 @@ def test_a_secret_that_a_command_prints_is_blotted_out_everywhere(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
+    ("said", "state", "why"),
     [
-        ('{"rate_limited": 3600}', "parked"),
-        ('{"rejected": "401 invalid key"}', "dead"),
-        ('{"spent": "no money"}', "spent"),
+        ('{"rate_limited": 3600}', "parked", "sh reported a rate limit (x)"),
+        ('{"rejected": "401 invalid key"}', "dead", "sh reported 401 invalid key (x)"),
+        ('{"spent": "no money"}', "spent", "sh reported no money (x)"),
     ],
 )
 def test_a_key_reported_in_the_outcome_file_is_replaced_for_the_item(
-    said: str, state: str, caplog: pytest.LogCaptureFixture
+    said: str, state: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = CredentialCoordinator(
         [Credential(SECRET, name="alice"), Credential("sk-other-QWERTZUIOPASDFGH", name="bob")]
     )
     script = 'if [ "$AGENTOS_CREDENTIAL_NAME" = alice ]; then printf "%s" "$0" >"$AGENTOS_OUTCOME"; exit 1; fi; echo ok'
 
-    stats, results = run(["x", "y"], [*shell(script), said], pool=pool)
+    stats, results = run(["x", "y"], [*shell(script), said], pool=pool, workers=1)
 
     assert stats.success_count == 2
     assert {result.credential for result in results.values()} == {"bob"}
-    assert {row.name: row.state for row in pool.snapshot()} == {"alice": state, "bob": "available"}
+    assert {row.name: (row.state, row.why) for row in pool.snapshot()} == {
+        "alice": (state, why),
+        "bob": ("available", ""),
+    }
     assert caplog.text.count("alice") == 1, "said once"
 
 

@@ -225,7 +225,9 @@ class Pool:
     def __init__(self) -> None:
         self.limits: list[tuple[object, object, str | None]] = []
 
-    def report_rate_limited(self, grant: object, retry_after: object, model: str | None) -> None:
+    def report_rate_limited(
+        self, grant: object, retry_after: object, model: str | None, reporter: str | None = None
+    ) -> None:
         self.limits.append((grant, retry_after, model))
 
 
