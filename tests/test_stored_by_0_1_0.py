@@ -31,6 +31,7 @@ from agentos import (
     WorkflowResult,
 )
 from agentos.cli.main import main
+from agentos.runs.report.key_time import KeyTime
 from agentos.testing import FakeClock
 
 from .redis_server import fresh_pool, shared_server
@@ -432,7 +433,7 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
     times = {"started_at": 1_794_840_951.5791, "seconds": pytest.approx(3.7304), "problem": None}
     assert brief == {**place, **counts, **times}
     no_tokens = Usage().to_json()
-    no_use = {"retried": 0, "waited": 0.0, "rejected": 0, "unreachable": 0, "usage": no_tokens}
+    no_use = {"retried": 0, "waited": 0.0, "rejected": 0, "unreachable": 0, "cooling": 0.0, "usage": no_tokens}
     assert report == {
         **place,
         "total": 7,
@@ -489,6 +490,7 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
         "rejected": 0,
         "unreachable": 0,
         "usage": no_tokens,
+        "key_time": KeyTime().as_json(),
     }
     assert [(each["id"], each["state"], each["attempts"], each["credential"], each["error"]) for each in items] == [
         ("good", "done", 1, "alpha", None),

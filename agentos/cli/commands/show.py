@@ -43,7 +43,7 @@ def show(
     ] = None,
     color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
 ) -> int:
-    """Show a run: items by state, failures by cause, time lost waiting, and the next command to type.
+    """Show a run: items by state, failures by cause, its keys, how long it stood still, what to type next.
 
     It works during the run, and after a crash.
     """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from ...runs.report.key_time import KeyTime
     from ...runs.results import ProgressStats
 
 
@@ -33,6 +34,13 @@ def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, tot
     if stats.cause in codes:
         return codes[stats.cause]
     return ExitCode.SOME_FAILED if stats.failed else ExitCode.OK
+
+
+def describe_key_time(spent: KeyTime) -> list[str]:
+    """Return what the closing summary says about keys and time: refused keys, standing still, the used share."""
+    from ...util.sanitize import make_printable
+
+    return [make_printable(line) for line in spent.describe()]
 
 
 def build_next_steps(

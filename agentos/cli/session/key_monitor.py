@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...pool.snapshot import UNAVAILABLE, CredentialStatus
+from ...runs.report.key_time import KeyClock, KeyTime, is_resting
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -19,7 +20,6 @@ log = logging.getLogger("agentos")
 _REFRESH_INTERVAL = 1.0
 _TICK_INTERVAL = 30.0
 _CLOSE_TIMEOUT = 2.0
-_SHORT_COOLDOWN = 10.0  # seconds of being limited that are not reported
 _MOVED = 5.0  # seconds by which the end of a cooldown must move to be reported
 
 NO_KEY = ""  # for time lost while no key was cooling down: all were in use
@@ -36,6 +36,7 @@ class KeyMonitor:
 
     *idle* returns how many workers wait for a key. *on_change* is called with ``(name, state, until, why)`` when a key
     starts to cool down, becomes available, dies, or cools down longer than before; ``until`` is None or epoch seconds.
+    *unreachable* returns since when the network does not answer, and why; None while it does.
     Keys in use, or limited for a few seconds, count as ``"available"``. *on_tick* is called every half minute. An
     error of any of these is logged once, and the monitor continues.
     """
@@ -45,6 +46,7 @@ class KeyMonitor:
         pool: Snapshots,
         *,
         idle: Callable[[], int] = int,
+        unreachable: Callable[[], tuple[float | None, str]] = lambda: (None, ""),
         on_change: Callable[[str, str, float | None, str], object] | None = None,
         on_tick: Callable[[], object] | None = None,
         clock: Clock | None = None,
@@ -55,6 +57,9 @@ class KeyMonitor:
             clock = SystemClock()
         self._pool = pool
         self._idle = idle
+        self._unreachable = unreachable
+        self._key_clock = KeyClock()
+        self._refreshed_wall = clock.wall()
         self._on_change = on_change
         self._on_tick = on_tick
         self._clock = clock
@@ -84,6 +89,11 @@ class KeyMonitor:
         lost = dict(self._lost)
         return sum(lost.values()), lost
 
+    def key_time(self) -> KeyTime:
+        """Return how the run spent its time so far, by the wall clock."""
+        since, why = self._call("the state of the network", self._unreachable, (None, ""))
+        return self._key_clock.read(since, why)
+
     def start(self) -> None:
         """Refresh now, and start the thread."""
         self.refresh()
@@ -111,9 +121,14 @@ class KeyMonitor:
         """Read a snapshot, count the time lost since the last one, and report changes."""
         with self._refresh_lock:
             now, wall = self._clock.now(), self._clock.wall()
+            offline = self._call("the state of the network", self._unreachable, (None, ""))[0] is not None
+            passed = 0.0 if self._refreshed_at is None else now - self._refreshed_at
+            self._key_clock.add(self._rows, passed, self._refreshed_wall, offline=offline)
+            self._refreshed_wall = wall
             self._count(now)
             self._waiting = max(0, self._call("the count of waiting workers", self._idle, self._waiting))
             self._rows = tuple(self._call("the snapshot of the keys", self._pool.snapshot, self._rows))
+            self._key_clock.observe(self._rows, now, wall)
             changes = self._changes(wall)
             ticks = now - self._ticked_at >= _TICK_INTERVAL
             if ticks:
@@ -147,7 +162,7 @@ class KeyMonitor:
         changes = []
         for row in self._rows:
             until = row.rate_limited_until if row.rate_limited_until > wall else None
-            short = row.state == CredentialStatus.LIMITED and (until is None or until - wall <= _SHORT_COOLDOWN)
+            short = row.state == CredentialStatus.LIMITED and not is_resting(row, wall)
             state = CredentialStatus.AVAILABLE if row.state == CredentialStatus.LEASED or short else row.state
             until = until if state in UNAVAILABLE else None
             before, until_before = self._last_states.get(row.name, (CredentialStatus.AVAILABLE, None))

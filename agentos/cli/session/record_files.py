@@ -83,7 +83,8 @@ class SessionRecords:
         """Record the time lost waiting so far, by key. Called periodically, so that a crash loses little of it."""
         if self._watch is not None:
             seconds, by_key = self._watch.totals()
-            self._events.write("waiting", seconds=seconds, by_key=by_key, session=self._began)
+            time_of_keys = self._watch.key_time().as_json()
+            self._events.write("waiting", seconds=seconds, by_key=by_key, session=self._began, **time_of_keys)
 
     # -- results ------------------------------------------------------------------------------------------------
 

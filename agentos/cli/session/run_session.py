@@ -18,7 +18,7 @@ from ..exit_codes import ExitCode
 from ..forced_exit import find_current, return_leases
 from ..terminal.log_lines import showing_log
 from ..usage_error import UsageError
-from .exit_summary import build_next_steps, exit_code
+from .exit_summary import build_next_steps, describe_key_time, exit_code
 from .item_worker import build_cluster_options, build_command, build_retry_options, load_function
 from .output_files import require_own_files
 from .record_files import SessionRecords
@@ -122,7 +122,11 @@ class _Session:
 
             self._forecast = PoolForecast(pool, request.parallel)
             self._watch = KeyMonitor(
-                pool, idle=self._waiting, on_change=self._on_key_change, on_tick=self._note_waiting
+                pool,
+                idle=self._waiting,
+                unreachable=self._unreachable,
+                on_change=self._on_key_change,
+                on_tick=self._note_waiting,
             )
         self._reporter = build_reporter(
             request.option("progress"),
@@ -155,6 +159,10 @@ class _Session:
 
     def _waiting(self) -> int:
         return 0 if self._coordinator is None else self._coordinator.get_waiting()
+
+    def _unreachable(self) -> tuple[float | None, str]:
+        stats = None if self._coordinator is None else self._coordinator.stats
+        return (None, "") if stats is None else (stats.unreachable_since, stats.unreachable_why)
 
     def _running(self) -> list[tuple[str, float]]:
         now = time.time()
@@ -376,7 +384,8 @@ class _Session:
                 from ...runs.display.phrases import format_closing
 
                 self._print("".join(f"{line}\n" for line in format_closing(stats, request.name)))
-            words = build_next_steps(stats, code, name=name, again=again, retry=retry, retried=retried)
+            words = [] if self._watch is None else describe_key_time(self._watch.key_time())
+            words += build_next_steps(stats, code, name=name, again=again, retry=retry, retried=retried)
             self._print("".join(f"{line}\n" for line in words))
         return int(code)
 

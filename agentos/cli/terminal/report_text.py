@@ -133,19 +133,14 @@ def _describe_cause(group: FailureGroup) -> str:
 
 
 def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
-    if report.waiting.seconds >= 0.05:
-        yield ""
-        busy = report.waiting.by_key.get("", 0.0)
-        because = f", {format_duration(busy)} of it while all keys were busy" if busy >= 0.05 else ""
-        yield paint(f"{format_duration(report.waiting.seconds)} of workers' time lost waiting for keys{because}", BOLD)
-        if busy * 2 > report.waiting.seconds:
-            yield "  more keys, or more slots for keys that allow it, would reduce the waiting; a larger -j would not"
-    elif report.keys:
+    lines = list(_describe_key_time(report))
+    if lines or report.keys:
         yield ""
         yield paint("keys", BOLD)
+    yield from (f"  {clean(line, _LONGEST_REASON)}" for line in lines)
     if report.keys:
         tokens = ("tokens",) if report.usage else ()
-        head = ("key", "done", "failed", "rate-limited", "rejected", "no answer", "used", "waiting", *tokens)
+        head = ("key", "done", "failed", "rate-limited", "rejected", "no answer", "used", "cooling", *tokens)
         rows = [
             (
                 clean(key.name, 40),
@@ -155,7 +150,7 @@ def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
                 f"{key.rejected:,}",
                 f"{key.unreachable:,}",
                 format_duration(key.seconds),
-                format_duration(key.waited) if key.waited else "-",
+                format_duration(key.cooling) if key.cooling else "-",
                 *((f"{key.usage.total:,}",) if report.usage else ()),
             )
             for key in report.keys
@@ -163,6 +158,18 @@ def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
         lines = align_table([head, *rows], right=range(1, len(head)))
         yield f"  {paint(lines[0], DIM)}"
         yield from (f"  {line}" for line in lines[1:])
+
+
+def _describe_key_time(report: RunReport) -> Iterator[str]:
+    spent = report.key_time
+    if spent.unreachable_since is not None:
+        from ...runs.failures import describe_unreachable
+
+        yield describe_unreachable(spent.unreachable_since, spent.unreachable_why)
+    yield from spent.describe()
+    waiting = report.waiting
+    if waiting.by_key.get("", 0.0) * 2 > max(waiting.seconds, 2.0):  # workers waited while all keys were in use
+        yield "workers waited for busy keys: more keys, or more slots, would help; a larger -j would not"
 
 
 def _unfinished(report: RunReport, paint: Paint) -> Iterator[str]:

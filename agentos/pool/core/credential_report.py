@@ -22,6 +22,7 @@ class Headroom:
     set_aside: bool
     per: float | str = 60.0
     learned: bool = False  # not stated by the user: reported by the provider, or inferred
+    window: str = "continuous"  # or "sliding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,16 @@ def build_report(pool: LeasePool, now: float) -> list[KeyReport]:
 def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
     state, until, why = derive_state(key, now)
     headroom = tuple(
-        Headroom(s.limit.dimension, s.limit.amount, s.left(now), s.scope, s.usage.set_aside, s.limit.per, s.learned)
+        Headroom(
+            s.limit.dimension,
+            s.limit.amount,
+            s.left(now),
+            s.scope,
+            s.usage.set_aside,
+            s.limit.per,
+            s.learned,
+            s.limit.window or "continuous",
+        )
         for s in key.quota.limits
     )
     history = tuple(key.quota.history)

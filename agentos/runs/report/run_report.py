@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from ..journal.journal_files import JournalFiles, locate_files
 from .failure_causes import FailureGroup
 from .journal_access import has_closed, read_journal, read_verified
 from .journal_scan import JournalScan, KeyTotals, SessionTotals
+from .key_time import KeyTime, read_key_time
 from .key_waits import WaitingTime, sum_waiting
 from .run_card import RunCard, read_card
 from .status import RunStatus, find_status
@@ -58,7 +59,8 @@ class SessionSummary:
 class KeyUse:
     """The use of one credential: items done and failed, attempts by what stopped them, seconds of use.
 
-    ``waited`` are the seconds that workers lost waiting for it, ``usage`` the tokens that its calls used.
+    ``cooling`` are the seconds in which it could not be used, ``waited`` those that all workers together lost by that;
+    ``usage`` the tokens that its calls used.
     """
 
     name: str
@@ -71,6 +73,7 @@ class KeyUse:
     rejected: int = 0
     unreachable: int = 0
     usage: Usage = NO_USAGE
+    cooling: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Return the use of the credential as a JSON object."""
@@ -85,6 +88,7 @@ class KeyUse:
             "rejected": self.rejected,
             "unreachable": self.unreachable,
             "usage": self.usage.to_json(),
+            "cooling": self.cooling,
         }
 
 
@@ -145,6 +149,7 @@ class RunReport:
     rejected: int = 0
     unreachable: int = 0
     usage: Usage = NO_USAGE
+    key_time: KeyTime = field(default_factory=KeyTime)
 
     @property
     def left(self) -> int:
@@ -178,6 +183,7 @@ class RunReport:
             "rejected": self.rejected,
             "unreachable": self.unreachable,
             "usage": self.usage.to_json(),
+            "key_time": self.key_time.as_json(),
         }
 
 
@@ -209,6 +215,7 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
     counts[RecordedState.PENDING] += not_begun
     counts[RecordedState.FAILED] += tally.refused
     waiting = sum_waiting(read_events(folder / EVENTS_NAME))
+    key_time = read_key_time(read_events(folder / EVENTS_NAME))
     unfinished = sum(counts.values()) - counts[RecordedState.DONE] - counts[RecordedState.FAILED]
     state = find_status(
         files.lock, last_kind=contents.last_kind, note=None if last is None else last.note, left=unfinished
@@ -225,7 +232,8 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         counts=counts,
         not_begun=not_begun,
         sessions=sessions,
-        keys=_keys(tally.keys, waiting),
+        keys=_keys(tally.keys, waiting, key_time),
+        key_time=key_time,
         attempts=tally.attempts,
         retried=tally.ends["retry"],
         limited=tally.troubles[Trouble.LIMITED],
@@ -271,9 +279,9 @@ def _session(each: SessionTotals, state: RunStatus | None) -> SessionSummary:
     return SessionSummary(each.number, each.started_at, ended_at, ended, each.finished, each.pid, each.host)
 
 
-def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime) -> tuple[KeyUse, ...]:
+def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime, key_time: KeyTime) -> tuple[KeyUse, ...]:
     """Return the use of each key by name, including keys that were only waited for."""
-    names = sorted({*keys, *(name for name in waiting.by_key if name)})
+    names = sorted({*keys, *(name for name in waiting.by_key if name), *key_time.cooling})
     nothing = KeyTotals()
     return tuple(
         KeyUse(
@@ -287,6 +295,7 @@ def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime) -> tuple[KeyUse, 
             key.rejected,
             key.unreachable,
             key.usage,
+            key_time.cooling.get(name, 0.0),
         )
         for name in names
         for key in [keys.get(name, nothing)]

@@ -51,7 +51,9 @@ def next_commands(out: str) -> list[str]:
 def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stop_after(at(base), ["a", "bad-1", "bad-2", "odd-1", "e", "f"], 5)
     card(at(base), "items.txt", "--fresh", "-j", "2", "--", "echo", "a b", "--fresh", cwd=base.parent)
-    events(at(base), {"kind": "waiting", "session": 1, "seconds": 192.0, "by_key": {"alice": 192.0}})
+    refused = {"name": "bob", "state": "dead", "why": "body error.code: invalid_api_key; status 401", "at": None}
+    facts = {"ran": 400.0, "still": {"cooling": 192.0}, "keys": 3, "cooling": {"alice": 192.0}, "refused": [refused]}
+    events(at(base), {"kind": "waiting", "session": 1, "seconds": 192.0, "by_key": {"alice": 192.0}, **facts})
 
     out = shown(capsys, "nightly")
 
@@ -66,7 +68,8 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
         "  1  KeyError: 'weather'",
         "     runs/sample_runs.py:29 in by_fate, e.g. odd-1",
     ]
-    assert "3 min 12 s of workers' time lost waiting for keys" in lines
+    assert "  stood still 3 min of 7 min: all 3 keys cooling down" in lines
+    assert "  key bob: rejected (401 invalid_api_key) before this start" in lines
     assert "  alice     0       0             0         0          0   0 s  3 min 12 s" in lines
     assert "  pending  f" in lines
     assert next_commands(out) == [

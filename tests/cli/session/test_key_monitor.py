@@ -248,3 +248,28 @@ def test_it_ticks_every_half_minute_though_nothing_happens(clock: FakeClock) -> 
         clock.advance(1.0)
 
     assert ticks == [began + 30.0, began + 60.0]
+
+
+# -- time by the wall clock -------------------------------------------------------------------------------------
+
+
+def test_the_monitor_tells_how_long_the_run_stood_still_and_which_keys_were_refused(clock: FakeClock) -> None:
+    pool = Pool(key(clock, "a"), key(clock, "b"))
+    offline: list[float] = []
+    watch = KeyMonitor(pool, unreachable=lambda: (offline[0], "refused") if offline else (None, ""), clock=clock)
+
+    watch.refresh()
+    clock.advance(5.0)
+    pool.keys = [key(clock, "a", "cooling", 60), key(clock, "b", "dead", why="status 401")]
+    watch.refresh()
+    clock.advance(10.0)
+    watch.refresh()
+    died_at = clock.wall() - 10.0
+    offline.append(clock.wall())
+    clock.advance(2.0)
+    watch.refresh()
+
+    found = watch.key_time()
+    assert (found.ran, found.still) == (17.0, {"cooling": 10.0, "network": 2.0})
+    assert [(each.name, each.at) for each in found.refused] == [("b", died_at)]
+    assert found.unreachable_since == offline[0]
