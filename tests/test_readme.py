@@ -195,22 +195,59 @@ def test_the_tour_can_be_typed_and_prints_what_it_shows(newcomer: Newcomer) -> N
             assert not any(secret in told for secret in secrets)
 
 
-def test_the_recipe_for_coding_agents_loses_no_issue_to_a_limit(newcomer: Newcomer) -> None:
+# An agent as claude is: it commits, and prints its answer as JSON. Issue 2 is rate-limited once, issue 3 fails.
+CLAUDE = """
+issue=${PWD##*/}
+echo "$issue" >> ../../called
+say() {
+    echo '{"type":"result","subtype":"success","is_error":'"$1"',"api_error_status":'"$2"',"result":"'"$3"'",' \
+        '"usage":{"input_tokens":4,"output_tokens":9,"service_tier":"standard"}}'
+}
+case $issue in
+2) mkdir ../../limited 2>/dev/null && { say true 429 'API Error: Rate limit reached'; exit 0; } ;;
+3) say true 400 'API Error: 400 invalid_request'; exit 0 ;;
+esac
+git commit -q --allow-empty -m "fix $issue" && say false null fixed
+"""
+
+
+# The origin is away when the branch of issue 4 is pushed for the first time.
+REFUSES_ONCE = """#!/bin/sh
+while read -r _ _ name; do
+    case $name in *-4) mkdir away 2>/dev/null && exit 1 ;; esac
+done
+exit 0
+"""
+
+
+def test_the_recipe_for_coding_agents_pays_no_agent_twice_and_loses_no_issue(newcomer: Newcomer) -> None:
     newcomer.write("agentos.toml", file_of("agentos.toml"))
-    newcomer.write("fix.sh", file_of("fix.sh"))
-    newcomer.write("issues.txt", "".join(f"{number}\n" for number in range(1, 13)))
-    newcomer.tool("claude", "mkdir ../../limited 2>/dev/null && { echo '\"rate_limit_error\"'; exit 1; }; echo fixed")
+    newcomer.write("fix_issue.py", (ROOT / "examples" / "fix_issue.py").read_text())
+    newcomer.write("issues.txt", "".join(f"{number}\n" for number in range(1, 7)))
+    newcomer.tool("claude", CLAUDE)
     secrets = {f"ANTHROPIC_API_KEY_{number}": f"not-a-real-{number}-key" for number in (1, 2, 3)}
     newcomer.environment |= secrets | {
         f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
     }
-    newcomer.type("git init -q . && git commit -q --allow-empty -m first")
+    newcomer.type(
+        "git init -q . && git commit -q --allow-empty -m first && git clone -q --bare . ../origin.git "
+        "&& git remote add origin ../origin.git"
+    )
+    hook = newcomer.folder.parent / "origin.git" / "hooks" / "pre-receive"
+    hook.write_text(REFUSES_ONCE)
+    hook.chmod(0o755)
 
     told = newcomer.type(recipe("fix"))
 
-    assert "fix: 12 of 12 done, 0 failed, 1 rate-limited" in told
-    assert {result["credential"] for result in newcomer.results("fix")} <= {f"anthropic-api-key-{n}" for n in (1, 2, 3)}
-    assert newcomer.type("git branch --list 'fix-*'").split() == sorted(f"fix-{number}" for number in range(1, 13))
+    assert "fix: 5 of 6 done, 1 failed, 1 retried, 1 rate-limited" in told
+    outcomes = {result["id"]: (result["outcome"], result["error"]) for result in newcomer.results("fix")}
+    assert [number for number, (outcome, _) in outcomes.items() if outcome != "done"] == ["3"]
+    assert "claude: API Error: 400 invalid_request" in str(outcomes["3"][1])
+    called = (newcomer.folder / "called").read_text().split()
+    assert sorted(called) == ["1", "2", "2", "3", "4", "5", "6"]
+    pushed = newcomer.type("git ls-remote --heads origin 'fix-*' | cut -d/ -f3").split()
+    assert sorted(pushed) == ["fix-1", "fix-2", "fix-4", "fix-5", "fix-6"]
+    assert newcomer.type("git branch --list 'fix-*'") == ""  # nothing is pushed into the checkout
 
 
 def test_the_recipe_for_prompts_asks_each_of_them_once(newcomer: Newcomer) -> None:
