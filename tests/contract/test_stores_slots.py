@@ -120,6 +120,21 @@ def test_pools_with_one_slot_keep_to_one_while_nobody_who_states_more_uses_the_k
     assert [row.slots for row in (*one.snapshot(), *two.snapshot())] == [1, 1]
 
 
+def test_two_with_one_slot_each_keep_their_leases_when_the_generous_one_has_gone(
+    shared: Place, generous: CredentialCoordinator
+) -> None:
+    one, two = opened(shared, 1), opened(shared, 1)
+    held = generous.acquire_nowait()
+    leases = [*take_all(one), *take_all(two)]
+    assert len(leases) == 2
+
+    held.release()
+
+    assert take_all(one) == take_all(two) == []  # the key has one slot now, and two leases
+    assert all(lease.release() for lease in leases)
+    assert len([*take_all(one), *take_all(two)]) == 1
+
+
 def test_an_inferred_number_that_shrinks_counts_for_those_who_state_one(shared: Place) -> None:
     generous, strict = opened(shared, "auto"), opened(shared, 1)
     generous.acquire_nowait().release()

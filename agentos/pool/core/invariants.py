@@ -25,14 +25,14 @@ Start = Sequence[float]  # (instant, amount)
 
 
 def l1_no_more_leases_than_slots(pool: LeasePool) -> str | None:
-    """L1: a credential never has more leases in force than slots."""
+    """L1: this process never has more leases of a credential in force than it may hold."""
     counted: dict[Key, int] = dict.fromkeys(pool.keys.values(), 0)
     for grant in pool.leases.values():
         counted[grant.key] += 1
     for key, ours in counted.items():
         count = ours + len(key.leases_elsewhere)
-        # Adaptive slots may shrink while they are leased.
-        if count > (MAX_SLOTS if key.auto else key.slots) or count != key.leases:
+        # Adaptive slots may shrink while they are leased, and those of a shared key when a more generous process goes.
+        if ours > (MAX_SLOTS if key.auto else key.stated) or count != key.leases:
             return f"{key.name} has {count} leases in force, {key.leases} on record, {key.slots} slots"
     return None
 
