@@ -200,6 +200,17 @@ class PrivateFolder(os.PathLike[str]):
             raise self._explain(name, error) from None
         return True
 
+    def remove_folder(self, name: str) -> bool:
+        """Remove an empty folder; return False if there is none, it is not empty, or it is something else."""
+        target, folder = self._resolve(name)
+        try:
+            os.rmdir(target, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                return False
+            raise self._explain(name, error) from None
+        return True
+
     def enter(self, name: str) -> PrivateFolder:
         """Open a subfolder. Raises UnsafePath for a link, a folder of another user, and one that others may write.
 

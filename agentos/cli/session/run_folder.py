@@ -100,7 +100,7 @@ def _claim_folder(request: RunRequest, memory: TrustedRuns, accept: Accept) -> R
         lock = OwnerLock(folder.path / LOCK_NAME, journal=folder.path, run=request.name, folder=folder)
         try:
             known = memory.find(folder.path) if flags.trust else require_known(folder, memory)
-            if known is None or _find_difference(folder, known) is not None:
+            if known is None or find_difference(folder, known) is not None:
                 known = enrol(folder, memory)
         except BaseException:
             lock.release()
@@ -126,7 +126,7 @@ def require_known(folder: PrivateFolder, memory: TrustedRuns) -> TrustedRun | No
         known = memory.find(folder.path)
         if is_new(folder):
             return known
-        fault = _find_difference(folder, known)
+        fault = find_difference(folder, known)
         if fault is None:
             return known
     raise UsageError(
@@ -139,7 +139,7 @@ def require_known(folder: PrivateFolder, memory: TrustedRuns) -> TrustedRun | No
     )
 
 
-def _find_difference(folder: PrivateFolder, known: TrustedRun | None) -> str | None:
+def find_difference(folder: PrivateFolder, known: TrustedRun | None) -> str | None:
     """Return how *folder* differs from its record, or None."""
     if known is None:
         return "this user has not started it"

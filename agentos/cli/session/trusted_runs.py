@@ -7,6 +7,7 @@ random id, and a digest of its ``run.json``. There is one small file per folder.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -66,6 +67,11 @@ class TrustedRuns:
         known = self.find(folder)
         if known is not None:
             self.record(replace(known, path=os.path.join(os.path.realpath(folder.parent), to.name)))
+
+    def forget(self, folder: Path) -> None:
+        """Remove the record of a run folder, if there is one and it can be changed."""
+        with contextlib.suppress(OSError, ValueError), PrivateFolder.at(self._folder()) as records:
+            records.unlink(_name("run", os.path.realpath(folder)))
 
     def accepts(self, unsafe: UnsafePath) -> bool:
         """Return whether the user has accepted this problem of this folder."""
