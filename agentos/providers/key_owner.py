@@ -110,6 +110,11 @@ def find_variable_provider(variable: str) -> str | None:
     return named.pop() if len(named) == 1 else None
 
 
+def find_base_url_variables(provider: str | None) -> tuple[str, ...]:
+    """Return the variables in which the SDK of *provider* looks for another address: ``OPENAI_BASE_URL``."""
+    return tuple(f"{stem}_BASE_URL" for form in KEY_FORMS if form.provider == provider for stem in form.stems)
+
+
 @lru_cache(maxsize=256)
 def find_provider(host: str) -> str | None:
     """Return the provider whose keys may be sent to *host*, in lower case; None if there is none."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
 
 from agentos import Command, Credential, CredentialCoordinator, ParallelCoordinator
@@ -81,6 +82,25 @@ def test_leases_for_each_call_may_mix() -> None:
             return lease.name
 
     assert used(pool, worker, lease="call") == {None}
+
+
+def test_a_transport_sends_each_key_to_the_host_of_its_provider_only() -> None:
+    pool = CredentialCoordinator([*OPENAI, ANTHROPIC])
+    seen: set[tuple[str, str]] = set()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.add((request.url.host, request.headers["x-api-key"].rstrip("12")))
+        return httpx2.Response(200, json={})
+
+    with httpx2.Client(transport=pool.transport(httpx2.MockTransport(answer))) as client:
+
+        def worker(item: int, _key: None) -> int:
+            host = ("api.openai.com", "api.anthropic.com")[item % 2]
+            return client.post(f"https://{host}/v1/messages", headers={"x-api-key": "pool"}).status_code
+
+        used(pool, worker, lease="call")
+
+    assert seen == {("api.openai.com", "sk-proj-made-up-"), ("api.anthropic.com", "sk-ant-made-up")}
 
 
 def test_commands_use_the_chosen_provider() -> None:

@@ -172,6 +172,23 @@ def test_the_provider_of_an_entry(project: Path, entry: str, secret: str, provid
     assert key.provider == provider
 
 
+@pytest.mark.parametrize(
+    ("address", "hosts"),
+    [
+        ("http://127.0.0.1:8000/v1", ("127.0.0.1:8000",)),
+        ("https://gw.example.com/openai", ("gw.example.com",)),
+        ("https://*.example.com", ()),
+        ("not an address", ()),
+        ("", ()),
+    ],
+)
+def test_a_key_belongs_where_the_variable_of_its_sdk_leads(address: str, hosts: tuple[str, ...]) -> None:
+    (key,) = requested({**SECRETS, "OPENAI_BASE_URL": address}, provider="openai").keys
+    (other,) = requested({**SECRETS, "OPENAI_BASE_URL": address}, provider="anthropic").keys
+
+    assert (key.credential.hosts, other.credential.hosts) == (hosts, ())
+
+
 def test_a_run_without_keys_says_that_a_provider_has_no_effect(project: Path) -> None:
     (project / "agentos.toml").unlink()
 

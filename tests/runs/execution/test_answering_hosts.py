@@ -130,9 +130,9 @@ def test_a_key_that_is_not_used_in_a_run_says_why() -> None:
         with pool.lease() as lease:
             lease.report(refusal(GATEWAY))
 
-    assert pool.snapshot()[0].why == (
-        "status 401; exception openai.APIStatusError; refused three times in a row by http://127.0.0.1:8000: not used "
-        "in this run. If its provider is there, say so with base_url or hosts"
+    assert pool.snapshot()[0].why.endswith(
+        "; refused three times in a row by http://127.0.0.1:8000: not used in this run. If its provider is there, say "
+        "so with base_url or hosts"
     )
     pool.revive("a")
     assert pool.snapshot()[0].state == "available"
