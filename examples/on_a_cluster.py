@@ -1,6 +1,6 @@
 """Forty questions on a cluster of two worker processes, one of which is killed half-way: no question is lost by that.
 
-Run it with `python examples/on_a_cluster.py`; it needs `pip install 'agentos-parallel[dask]'` and no key. Everything is
+Run it with `python examples/on_a_cluster.py`; it needs `pip install distributed cryptography` and no key. Everything is
 on this machine and listens on loopback only; the provider is simulated. On real machines: docs/cluster.md.
 """
 

@@ -20,7 +20,7 @@ else:
             import httpx as preferred
         except ImportError:
             raise ImportError(
-                "pool.transport() needs httpx2 (or httpx), which is not installed: pip install 'agentos-parallel[http]'"
+                "pool.transport() needs httpx2 (or httpx), which is not installed: pip install httpx2"
             ) from None
 
 BaseTransport = preferred.BaseTransport

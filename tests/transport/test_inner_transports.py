@@ -243,7 +243,7 @@ def test_without_either_library_it_is_said_which_extra_to_install() -> None:
 
     assert (
         told
-        == ["pool.transport() needs httpx2 (or httpx), which is not installed: pip install 'agentos-parallel[http]'"]
+        == ["pool.transport() needs httpx2 (or httpx), which is not installed: pip install httpx2"]
         * 2
     )
 

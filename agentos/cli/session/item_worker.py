@@ -81,10 +81,10 @@ def find_missing_package_error(request: RunRequest) -> UsageError | None:
     """Return the error for a package that the cluster engine lacks on this machine, or None."""
     if request.engine is None:
         return None
-    from ...runs.remote.dask_config import EXTRA, find_missing_package
+    from ...runs.remote.dask_config import PACKAGES, find_missing_package
 
     missing = find_missing_package()
-    return None if missing is None else UsageError(f"--engine needs the package {missing}", f"pip install '{EXTRA}'")
+    return None if missing is None else UsageError(f"--engine needs the package {missing}", f"pip install {PACKAGES}")
 
 
 def build_retry_options(request: RunRequest) -> dict[str, Any]:

@@ -53,11 +53,11 @@ def check_worker(worker: Worker, options: RunOptions) -> None:
 
 
 def _check_cluster_options(worker: Worker) -> None:
-    from ..remote.dask_config import EXTRA, find_missing_package
+    from ..remote.dask_config import PACKAGES, find_missing_package
     from ..remote.pickled import pack
 
     if (missing := find_missing_package()) is not None:
-        raise ImportError(f"engine='dask://...' needs the package {missing}: pip install '{EXTRA}'", name=missing)
+        raise ImportError(f"engine='dask://...' needs the package {missing}: pip install {PACKAGES}", name=missing)
     if not worker.is_command:
         import_module("cloudpickle")  # a dependency of Dask, loaded by the time the worker is packed
         pack(worker.call, "the worker function")

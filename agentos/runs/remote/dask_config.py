@@ -79,9 +79,9 @@ def _check_address(address: str) -> None:
         raise ValueError("the address of a Dask scheduler ends with its port, a number from 1 to 65535; 8786 is usual")
 
 
-EXTRA = "agentos-parallel[dask]"
+PACKAGES = "distributed cryptography"  # as they are installed with pip
 
 
 def find_missing_package() -> str | None:
-    """Return the first package that a Dask cluster needs and that is not installed; None if all are. See ``EXTRA``."""
+    """Return the first package that a Dask cluster needs and that is not installed; None if all are. See ``PACKAGES``."""
     return next((name for name in ("distributed", "cryptography") if find_spec(name) is None), None)

@@ -50,5 +50,5 @@ def require_client() -> None:
         import redis  # noqa: F401 - only to say what is missing
     except ImportError as error:
         raise ImportError(
-            "store='redis://...' needs the package redis: pip install 'agentos-parallel[redis]'"
+            "store='redis://...' needs the package redis: pip install redis"
         ) from error

@@ -119,4 +119,4 @@ def test_without_the_package_it_says_what_to_install(
     with pytest.raises(UsageError, match="needs the package redis") as refused:
         lines("--store", url, *arguments)
 
-    assert refused.value.hint == "pip install 'agentos-parallel[redis]'"
+    assert refused.value.hint == "pip install redis"

@@ -34,7 +34,7 @@ def test_without_a_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match=f"--engine needs the package {package}") as refused:
         item_worker.build_cluster_options(request("dask://host:8786"))
 
-    assert refused.value.hint == "pip install 'agentos-parallel[dask]'"
+    assert refused.value.hint == "pip install distributed cryptography"
 
 
 @pytest.mark.parametrize(

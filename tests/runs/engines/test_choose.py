@@ -65,7 +65,7 @@ def test_without_a_package_that_a_cluster_takes_it_says_what_to_install(
 
     with (
         caplog.at_level(logging.INFO),
-        pytest.raises(ImportError, match=rf"needs the package {package}: pip install 'agentos-parallel\[dask\]'$"),
+        pytest.raises(ImportError, match=rf"needs the package {package}: pip install distributed cryptography$"),
     ):
         run.execute_parallel([1], double, str)
 
