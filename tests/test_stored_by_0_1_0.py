@@ -491,6 +491,7 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
         "unreachable": 0,
         "usage": no_tokens,
         "key_time": KeyTime().as_json(),
+        "results": ".agentos/runs/old/results.jsonl",
     }
     assert [(each["id"], each["state"], each["attempts"], each["credential"], each["error"]) for each in items] == [
         ("good", "done", 1, "alpha", None),

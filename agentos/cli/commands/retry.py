@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..session.argv import Reopen
+from ..session.argv import Reopen, find_option_value
 from ..session.find_run import DEFAULT_BASE, BaseFolder, base_folder, find_run, open_folder
 from ..session.typed_options import RetryOptions
 from ..terminal.report_text import kept_arguments, options_end
@@ -156,14 +156,3 @@ def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
             f"the items of {folder.name} came from standard input, which cannot be read again",
             f"give them again: ... | agentos run {shlex.join(arguments)}",
         )
-
-
-def find_option_value(options: list[str], name: str) -> str | None:
-    """Return the last value of an option, or None."""
-    found = None
-    for word, following in zip(options, [*options[1:], None], strict=False):
-        if word == name:
-            found = following
-        elif word.startswith(f"{name}="):
-            found = word.removeprefix(f"{name}=")
-    return found

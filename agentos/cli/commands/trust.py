@@ -155,8 +155,8 @@ def _config(cwd: str, arguments: tuple[str, ...]) -> Iterator[str]:
     import shlex
 
     from ..config.files import read_config_file
+    from ..session.argv import find_option_value
     from ..terminal.report_text import clean, options_end
-    from .retry import find_option_value
 
     named = find_option_value(list(arguments[: options_end(arguments)]), "--config")
     if named is None:

@@ -93,3 +93,14 @@ def with_number(options: Sequence[str]) -> list[str]:
         if option == "--parallel" and not re.fullmatch(r"[+-]?\d.*", following):
             given.append(BARE_PARALLEL)
     return given
+
+
+def find_option_value(options: Sequence[str], name: str) -> str | None:
+    """Return the last value of an option, or None."""
+    found = None
+    for word, following in zip(options, [*options[1:], None], strict=False):
+        if word == name:
+            found = following
+        elif word.startswith(f"{name}="):
+            found = word.removeprefix(f"{name}=")
+    return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...util.durations import format_duration
-from ..session.argv import ONCE
+from ..session.argv import ONCE, find_option_value
+from ..session.find_run import DEFAULT_BASE
 from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, align_table, format_ago, format_count
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ def _headline(report: RunReport, now: float, paint: Paint) -> Iterator[str]:
     if last is not None and last.ended_at is None:
         since = f", for {format_duration(now - last.started_at)}"
     yield f"{paint(clean(report.name, _LONGEST_ID), BOLD)}: {state}{since}"
+    if report.results is not None:
+        yield f"  results: {clean(shlex.quote(report.results), _LONGEST_REASON)}"
     yield from (f"  {each}" for each in advice)
     yield f"  {_counts(report, paint)}"
     yield from (f"  {line}" for line in _speed(report))
@@ -202,28 +207,51 @@ def _commands(report: RunReport, cwd: str, base: str) -> Iterator[tuple[str, str
     """Yield the commands to type next, each with its purpose."""
     name = shlex.quote(report.name)
     running = report.state.word == "running"
-    failed = report.counts["failed"]
     if running:
         for item_id in filter(_can_be_typed, report.unfinished.get("running", ())[:1]):
             yield f"agentos logs {name} {shlex.quote(item_id)} -f{base}", "follow the output of a running item"
     card = report.card
-    renamed = [] if card is None or card.name == report.name else ["--name", report.name]  # as --fresh does
-    unfinished = bool(report.left) or report.total is None or report.state.word in ("crashed", "stopped")
-    if card is not None and not running:
-        if unfinished:
-            what = f"resume with {format_count(report.left, 'item')}" if report.left else "resume"
-            yield run_command(card, cwd, *renamed), what
-        if failed:
-            again = "retry the failed item" if failed == 1 else f"retry the {failed:,} failed items"
-            from_stdin = card.source_kind == "stdin"
-            typed = run_command(card, cwd, "--retry-failed", *renamed) if from_stdin else f"agentos retry {name}{base}"
-            yield typed, again
-        elif not unfinished:
-            yield run_command(card, cwd, "--fresh", *renamed), f"all {report.counts['done']:,} done; --fresh runs again"
+    if card is not None and not running and _is_replaced(report, card):
+        yield f"agentos show {shlex.quote(card.name)}{base}", "the run that replaced this one, by --fresh"
+    elif card is not None and not running and Path(report.folder).parent.name == "runs":
+        yield from _continuations(report, card, cwd, base)
     for cluster in report.failures[:1]:
         ran = cluster.error_type is not None  # else it was refused: a log under its id belongs to another item
         if ran and _can_be_typed(cluster.example):
             yield f"agentos logs {name} {shlex.quote(cluster.example)}{base}", "the output of a failed item"
+
+
+def _continuations(report: RunReport, card: RunCard, cwd: str, base: str) -> Iterator[tuple[str, str]]:
+    """Yield the commands that run what is left or failed; never one that would run again what is done."""
+    name, failed = shlex.quote(report.name), report.counts["failed"]
+    place = _location_options(report, card)
+    unfinished = bool(report.left) or report.total is None
+    if unfinished:
+        what = f"resume with {format_count(report.left, 'item')}" if report.left else "resume"
+        yield run_command(card, cwd, *place), what
+    if failed:
+        again = "retry the failed item" if failed == 1 else f"retry the {failed:,} failed items"
+        from_stdin = card.source_kind == "stdin"
+        typed = run_command(card, cwd, "--retry-failed", *place) if from_stdin else f"agentos retry {name}{base}"
+        yield typed, again
+    elif not unfinished:
+        yield f"agentos results {name}{base}", f"all {report.counts['done']:,} done"
+
+
+def _is_replaced(report: RunReport, card: RunCard) -> bool:
+    """Return whether ``--fresh`` set this run aside: what is left or failed in it may be done in the other by now."""
+    aside = report.name.removeprefix(f"{card.name}.")
+    return aside != report.name and aside.isdigit() and os.path.lexists(Path(report.folder).parent / card.name)
+
+
+def _location_options(report: RunReport, card: RunCard) -> list[str]:
+    """Return ``--name`` and ``--dir`` where the original arguments would lead to another run, and do all again."""
+    more = [] if card.name == report.name else ["--name", report.name]
+    options = card.arguments[: options_end(card.arguments)]
+    base = os.path.realpath(Path(report.folder).parent.parent)
+    if os.path.realpath(Path(card.cwd, find_option_value(options, "--dir") or DEFAULT_BASE)) != base:
+        more += ["--dir", base]
+    return more
 
 
 def run_command(card: RunCard, cwd: str, *more: str) -> str:

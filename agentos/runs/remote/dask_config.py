@@ -83,5 +83,5 @@ PACKAGES = "distributed cryptography"  # as they are installed with pip
 
 
 def find_missing_package() -> str | None:
-    """Return the first package that a Dask cluster needs and that is not installed; None if all are. See ``PACKAGES``."""
-    return next((name for name in ("distributed", "cryptography") if find_spec(name) is None), None)
+    """Return the first package of ``PACKAGES`` that is not installed; None if all are."""
+    return next((name for name in PACKAGES.split() if find_spec(name) is None), None)

@@ -17,6 +17,7 @@ from agentos.errors import JournalUnavailable
 from ...costs.usage import NO_USAGE, Usage
 from ..core.states import Trouble
 from ..exports.event_log import EVENTS_NAME, read_events
+from ..exports.results_file import RESULTS_NAME
 from ..journal.entry_kinds import RecordedState
 from ..journal.journal_files import JournalFiles, locate_files
 from .failure_causes import FailureGroup
@@ -150,6 +151,7 @@ class RunReport:
     unreachable: int = 0
     usage: Usage = NO_USAGE
     key_time: KeyTime = field(default_factory=KeyTime)
+    results: str | None = None  # the path of its results file, if there is one
 
     @property
     def left(self) -> int:
@@ -184,6 +186,7 @@ class RunReport:
             "unreachable": self.unreachable,
             "usage": self.usage.to_json(),
             "key_time": self.key_time.as_json(),
+            "results": self.results,
         }
 
 
@@ -249,6 +252,7 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         damage=contents.damage,
         card=read_card(folder),
         usage=tally.usage,
+        results=str(folder / RESULTS_NAME) if (folder / RESULTS_NAME).exists() else None,
     )
 
 

@@ -49,6 +49,4 @@ def require_client() -> None:
     try:
         import redis  # noqa: F401 - only to say what is missing
     except ImportError as error:
-        raise ImportError(
-            "store='redis://...' needs the package redis: pip install redis"
-        ) from error
+        raise ImportError("store='redis://...' needs the package redis: pip install redis") from error

@@ -108,14 +108,31 @@ def test_the_hint_of_a_stopped_run_is_printed_in_full_on_its_own_lines(base: Pat
     assert lines[1:3] == ["  export them there", "  or use --ship-secrets"]
 
 
-def test_a_finished_run_says_how_to_run_it_again(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_names_its_results_and_no_command_that_pays_again(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(at(base), ["a", "b"])
     card(at(base), "items.txt", "--", "true", cwd=base.parent)
+    (at(base) / "results.jsonl").touch()
 
     lines = shown(capsys).splitlines()
 
     assert lines[0].startswith("nightly: finished, ")
-    assert " ".join(lines[-1].split()) == "agentos run items.txt --fresh -- true # all 2 done; --fresh runs again"
+    assert lines[1] == f"  results: {at(base)}/results.jsonl"
+    assert " ".join(lines[-1].split()) == "agentos results nightly # all 2 done"
+    assert json.loads(shown(capsys, "--json"))["results"] == f"{at(base)}/results.jsonl"
+
+
+def test_a_run_that_was_stopped_after_its_last_item_is_not_to_be_resumed(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(at(base), ["a", "b"])
+    card(at(base), "items.txt", "--", "true", cwd=base.parent)
+    report = replace(build_report(at(base)), state=RunStatus("stopped", "SIGINT"))
+
+    lines = list(format_report(report, now=time.time(), paint=Paint(False), cwd=str(base.parent)))
+
+    assert next_commands("\n".join(lines)) == ["agentos results nightly"]
 
 
 def test_a_run_that_is_on_says_so_and_how_to_watch_it(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +183,7 @@ def test_commands_can_be_typed_where_the_person_is(base: Path, capsys: pytest.Ca
     out = shown(capsys, "--dir", str(base))
 
     assert next_commands(out)[:2] == [
-        "cd '/some where' && agentos run items.txt -- true",
+        f"cd '/some where' && agentos run items.txt --dir {base} -- true",  # else it would be another run, of all items
         f"agentos retry nightly --dir {base}",
     ]
 
@@ -193,10 +210,24 @@ def test_a_run_that_was_set_aside_goes_on_under_its_new_name(base: Path, capsys:
 def test_retry_continues_an_archived_run_and_not_the_one_with_its_old_name(
     base: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(at(base, "nightly.1"), ["a", "b"])
+    stop_after(at(base, "nightly.1"), ["a", "bad-1", "c"], 2)
     card(at(base, "nightly.1"), "items.txt", "--", "true", cwd=base.parent, name="nightly")
 
-    assert next_commands(shown(capsys)) == ["agentos run items.txt --fresh --name nightly.1 -- true"]
+    assert next_commands(shown(capsys))[:2] == [
+        "agentos run items.txt --name nightly.1 -- true",
+        "agentos retry nightly.1",
+    ]
+
+
+def test_what_is_left_in_a_run_that_was_started_over_is_not_suggested(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be done in the run that replaced it."""
+    stop_after(at(base, "nightly.1"), ["a", "odd-1", "c"], 2)
+    card(at(base, "nightly.1"), "items.txt", "--", "true", cwd=base.parent, name="nightly")
+    run(at(base), ["a", "odd-1", "c"])
+
+    assert next_commands(shown(capsys, "nightly.1")) == ["agentos show nightly", "agentos logs nightly.1 odd-1"]
 
 
 def test_an_item_that_was_refused_for_its_id_is_a_failed_one_without_a_log(

@@ -164,7 +164,7 @@ def test_a_password_that_is_wrong_is_refused_and_not_shown(open_pool: Open, tmp_
 def test_a_missing_package_is_named_with_the_way_to_have_it(open_pool: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
 
-    with pytest.raises(ImportError, match="pip install redis$"):
+    with pytest.raises(ImportError, match=r"pip install redis$"):
         open_pool()
 
 
