@@ -19,7 +19,6 @@ from .usage_error import UsageError
 
 app = typer.Typer(
     name="agentos",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # a traceback with the values of variables would show secrets
     rich_markup_mode=None,  # half the time of --help

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from ..completion import complete_key, complete_keys
 from ..config.files import Settings, current_folder, load_settings
 from ..config.run_options import parse_flag
 from ..usage_error import UsageError
@@ -58,7 +59,11 @@ def keys(
     store: _StoreOption = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option(help="Only these: names, env:NAME, 'env:NAME*' or a file, as for agentos run.", metavar="SOURCE"),
+        typer.Option(
+            help="Only these: names, env:NAME, 'env:NAME*' or a file, as for agentos run.",
+            metavar="SOURCE",
+            autocompletion=complete_keys,
+        ),
     ] = None,
     config: _ConfigOption = None,
     color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
@@ -93,7 +98,10 @@ def keys(
 @app.command()
 def clear(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(help="The keys, by name.", metavar="NAME...", show_default=False)],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="The keys, by name.", metavar="NAME...", show_default=False, autocompletion=complete_key),
+    ],
     store: _StoreOption = None,
     config: _ConfigOption = None,
 ) -> None:

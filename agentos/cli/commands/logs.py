@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..completion import complete_run
 from ..exit_codes import ExitCode
 from ..session.find_run import base_folder, find_run
 from ..usage_error import UsageError
@@ -22,7 +23,12 @@ _PAUSE: Final = 0.2  # seconds between two reads of a followed log
 
 
 def logs(
-    run: Annotated[str, typer.Argument(help="The run: its name, the beginning of it, or its folder.", metavar="RUN")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="The run: its name, the beginning of it, or its folder.", metavar="RUN", autocompletion=complete_run
+        ),
+    ],
     item: Annotated[str, typer.Argument(help="The item: its id, or the beginning of it.", metavar="ITEM")],
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue as it prints more, until it ends or Ctrl-C.")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ..completion import complete_run
 from ..exit_codes import ExitCode
 from ..session.find_run import base_folder, find_run, require_begun
 from ..usage_error import UsageError
@@ -20,7 +21,11 @@ _TOGETHER: Final = 500  # rows that are aligned with each other
 def results(
     run: Annotated[
         str | None,
-        typer.Argument(help="The run: its name, the beginning of it, or its folder. Else the newest.", metavar="RUN"),
+        typer.Argument(
+            help="The run: its name, the beginning of it, or its folder. Else the newest.",
+            metavar="RUN",
+            autocompletion=complete_run,
+        ),
     ] = None,
     csv: Annotated[
         bool, typer.Option("--csv", help="A table for spreadsheets: UTF-8, a column for each field.")

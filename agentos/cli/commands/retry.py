@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..completion import complete_run
 from ..session.argv import Reopen, find_option_value
 from ..session.find_run import DEFAULT_BASE, BaseFolder, base_folder, find_run, open_folder
 from ..session.typed_options import RetryOptions
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
 def retry(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="The run: its name, the beginning of it, or its folder.", metavar="RUN")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="The run: its name, the beginning of it, or its folder.", metavar="RUN", autocompletion=complete_run
+        ),
+    ],
     items: Annotated[
         list[str] | None,
         typer.Option("--items", help="Run only these items, also if they are done: --items ID ID ...", metavar="ID..."),

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..completion import complete_keys, offer
+from ..config.run_options import FORMATS, HERE, PROGRESS
 from ..session.argv import ParsedArguments
 from ..usage_error import UsageError
 
@@ -48,7 +50,11 @@ def run(
         str | None, typer.Option(help="The field of an item that is its id. Else its own id, or its words and a hash.")
     ] = None,
     format: Annotated[  # noqa: A002 - it is the option's name
-        str | None, typer.Option(help="How to read ITEMS: jsonl, json (an array), csv, tsv or text. Else by its name.")
+        str | None,
+        typer.Option(
+            help="How to read ITEMS: jsonl, json (an array), csv, tsv or text. Else by its name.",
+            autocompletion=offer(*FORMATS),
+        ),
     ] = None,
     repeat: Annotated[
         int | None, typer.Option(help="Run each item N times; ids get #1 to #N.", metavar="N", min=1)
@@ -118,6 +124,7 @@ def run(
             help="Credentials: env:NAME, 'env:NAME*', a file, names from agentos.toml, or none. Else all of "
             "agentos.toml.",
             metavar="SOURCE",
+            autocompletion=complete_keys,
         ),
     ] = None,
     provider: Annotated[
@@ -134,6 +141,7 @@ def run(
             help="How many items may use a key at once: a number, or auto to find out. Else what agentos.toml says; "
             "without that auto for functions with keys of a known provider, and 1 for commands.",
             metavar="N|auto",
+            autocompletion=offer("auto"),
         ),
     ] = None,
     env_key: Annotated[
@@ -145,11 +153,16 @@ def run(
             "--store",
             help="Where the state of the keys is kept: sqlite, sqlite:///path, redis://host:port/db, env:NAME (a "
             "variable that has such a URL, with its password) or memory.",
+            autocompletion=offer("sqlite", "memory", "redis://"),
         ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="Run the items on the workers of a Dask scheduler: dask://host:port.", metavar="WHERE"),
+        typer.Option(
+            help="Run the items on the workers of a Dask scheduler: dask://host:port.",
+            metavar="WHERE",
+            autocompletion=offer(HERE, "dask://"),
+        ),
     ] = None,
     ship_secrets: Annotated[
         bool | None,
@@ -223,7 +236,11 @@ def run(
     ] = None,
     progress: Annotated[
         str | None,
-        typer.Option(help="auto (bar on a terminal, plain in a pipe), bar, plain, json or none.", metavar="HOW"),
+        typer.Option(
+            help="auto (bar on a terminal, plain in a pipe), bar, plain, json or none.",
+            metavar="HOW",
+            autocompletion=offer(*PROGRESS),
+        ),
     ] = None,
     bar: Annotated[bool, typer.Option("--bar", "--eta", help="The same as --progress bar.")] = False,
     json: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..completion import complete_run, offer
 from ..exit_codes import ExitCode
 from ..session.find_run import base_folder, find_run, require_begun
 from ..usage_error import UsageError
@@ -22,13 +23,18 @@ _STATES: Final = ("pending", "running", "done", "failed", "interrupted", "parked
 def show(
     run: Annotated[
         str | None,
-        typer.Argument(help="The run: its name, the beginning of it, or its folder. Else the newest.", metavar="RUN"),
+        typer.Argument(
+            help="The run: its name, the beginning of it, or its folder. Else the newest.",
+            metavar="RUN",
+            autocompletion=complete_run,
+        ),
     ] = None,
     state: Annotated[
         str | None,
         typer.Argument(
             help="With --items: only items that are pending, running, done, failed, interrupted or parked.",
             metavar="STATE",
+            autocompletion=offer(*_STATES),
         ),
     ] = None,
     items: Annotated[bool, typer.Option("--items", help="List every item and its state, one a line.")] = False,

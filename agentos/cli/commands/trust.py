@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..completion import complete_run
 from ..exit_codes import ExitCode
 from ..session.find_run import base_folder, find_run
 from ..usage_error import UsageError
@@ -23,7 +24,11 @@ _LONGEST: Final = 4_000  # characters of what would be run
 def trust(
     path: Annotated[
         str,
-        typer.Argument(help="The folder of a run, or its name; or a folder that runs are kept in.", metavar="PATH"),
+        typer.Argument(
+            help="The folder of a run, or its name; or a folder that runs are kept in.",
+            metavar="PATH",
+            autocompletion=complete_run,
+        ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show it; record nothing.")] = False,
     dir: Annotated[  # noqa: A002 - it is the option's name
