@@ -130,9 +130,12 @@ class ForeignHost(AgentOSError):
         super().__init__(host=host, credentials=tuple(credentials), detail=detail)
 
     def describe(self) -> str:
+        scheme, _, place = self.host.rpartition("://")
+        if scheme == "http" and ":" not in place.rpartition("]")[2]:
+            place += ":80"  # a host is allowed without encryption only by its port
         return (
-            f"no key was sent to {self.host}: {self.detail}; if one belongs there, state that in its credential: "
-            "name the host in hosts=, who issued the key in provider=, or where it is used in base_url="
+            f"no key was sent to {self.host}: {self.detail}; if one belongs there, add hosts=[{place!r}] to its "
+            f'credential (in agentos.toml: hosts = ["{place}"]), or provider= or base_url='
         )
 
 

@@ -132,19 +132,26 @@ SECRETS = {
 def providers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """All that httpx2 sends goes to one simulated provider, whomever it is addressed to."""
     keys = [KeyPlan(secret, "quota", name=name) for name, secret in SECRETS.items()]
-    sends = httpx2.HTTPTransport.handle_request
+    sends, sends_async = httpx2.HTTPTransport.handle_request, httpx2.AsyncHTTPTransport.handle_async_request
     with (
         Simulator(ProviderPlan((QuotaPlan("quota"),), tuple(keys), latency=Latency(0.0, 0.0))) as provider,
         httpx2.HTTPTransport() as wire,
     ):
         there = httpx2.URL(provider.url)
 
-        def send(_: httpx2.HTTPTransport, request: httpx2.Request) -> httpx2.Response:
+        def redirect(request: httpx2.Request) -> httpx2.Request:
             path = request.url.raw_path if request.url.host != "api.mistral.ai" else b"/mistral" + request.url.raw_path
             request.url = there.copy_with(raw_path=path)
-            return sends(wire, request)
+            return request
+
+        def send(_: httpx2.HTTPTransport, request: httpx2.Request) -> httpx2.Response:
+            return sends(wire, redirect(request))
+
+        async def send_async(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> httpx2.Response:
+            return await sends_async(transport, redirect(request))
 
         monkeypatch.setattr(httpx2.HTTPTransport, "handle_request", send)
+        monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", send_async)
         yield provider
 
 

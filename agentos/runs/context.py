@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..costs.usage import NO_USAGE, Usage
 from ..costs.usage_log import UsageLog
@@ -25,6 +25,16 @@ from ..util.private_folder import PrivateFolder, UnsafePath, folder_of, make_fol
 _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")
 
 
+class HttpClients(Protocol):
+    """The HTTP clients of a run, which send the keys of its pool."""
+
+    def get_client(self) -> Any: ...
+
+    async def close_loop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Context:
     """One attempt, as its worker sees it.
 
@@ -33,7 +43,7 @@ class Context:
     runs again without losing a retry.
     """
 
-    __slots__ = ("_folder", "_usage_log", "attempt", "index", "item_id", "lease", "log", "stopping")
+    __slots__ = ("_clients", "_folder", "_usage_log", "attempt", "index", "item_id", "lease", "log", "stopping")
 
     def __init__(
         self,
@@ -44,6 +54,7 @@ class Context:
         folder: CheckpointFolder,
         index: int = 0,
         usage_log: UsageLog | None = None,
+        clients: HttpClients | None = None,
     ) -> None:
         self.item_id = item_id
         self.index = index  # position in the input, from 0
@@ -53,6 +64,19 @@ class Context:
         self.log = ItemLogger(logging.getLogger("agentos.worker"), {"item_id": item_id})
         self._folder = folder
         self._usage_log = usage_log
+        self._clients = clients
+
+    @property
+    def http(self) -> Any:
+        """The run's HTTP client, for ``OpenAI(api_key="pool", http_client=context.http)`` or for calls of your own.
+
+        It is an ``httpx2.AsyncClient`` in a coroutine, else an ``httpx2.Client``. Its calls use the item's lease; with
+        ``lease="call"`` each takes its own. The limits and the usage that answers state are read. All items share it:
+        closing it does nothing, the run closes it at its end.
+        """
+        if self._clients is None:
+            raise RuntimeError("context.http sends the keys of a CredentialCoordinator, and this run has none")
+        return self._clients.get_client()
 
     @property
     def checkpoint(self) -> Path:

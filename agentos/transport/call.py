@@ -38,6 +38,7 @@ _TEMPORARY = frozenset((Event.LIMITED, Event.RAMP))
 # in all, or from one key that meanwhile served other calls, the last refusal is passed to the caller.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _MOST_REFUSALS, _MOST_BY_ONE_KEY = 20, 6
+_FIRST_RETRY = 0.5  # seconds before a call is repeated after a server error; the next pauses double
 
 _RETRY_PRIORITY = 0.5  # goes before all requests of the same priority, and after those of a higher one
 
@@ -61,6 +62,7 @@ class Call:
         "_refusals",
         "_repeatable",
         "_request",
+        "_retries",
         "_settings",
         "_size",
         "_sniffer",
@@ -89,6 +91,7 @@ class Call:
         self._estimate = settings.estimator.estimate(body, request.url.raw_path)
         attempt = CURRENT_ATTEMPT.get()
         self._usage_log = None if attempt is None else attempt.usage_log
+        self._retries = settings.retries if attempt is None else 0  # left; a run retries its items itself
         self._item_lease = pool.current_item_lease()
         self._grant: Grant | None = None
         if self._item_lease is None:
@@ -198,11 +201,14 @@ class Call:
 
     # -- response ---------------------------------------------------------------------------------------------
 
-    def on_transport_error(self, error: BaseException) -> None:
-        """Report that the answer is missing or incomplete, and release the lease. The caller raises *error*."""
+    def on_transport_error(self, error: BaseException) -> bool:
+        """Report that the answer is missing or incomplete, and release the lease.
+
+        True: no connection was made, so send again after ``pause``. Otherwise the caller raises *error*.
+        """
         grant = self._grant
         if grant is None:
-            return
+            return False
         try:
             signal = None
             if isinstance(error, Exception):
@@ -214,6 +220,17 @@ class Call:
                 self._pool.mark_unknown_outcome(grant)
         finally:
             self.release()
+        library = find_library(self._request)
+        return isinstance(error, (library.ConnectError, library.ConnectTimeout)) and self._take_retry(None)
+
+    def _take_retry(self, delay: float | None) -> bool:
+        """Use one of the call's retries, and set ``pause``; *delay* is what the provider asks for. False: none left."""
+        if not (self._retries and self._repeatable):
+            return False
+        self._retries -= 1
+        usual = _FIRST_RETRY * 2.0 ** (self._settings.retries - self._retries - 1)
+        self.pause = min(_LONGEST_PAUSE, max(usual, delay or 0.0))
+        return self._settings.clock.now() + self.pause < self._deadline
 
     def error_body(self, response: Any) -> ErrorBody:
         """Return the buffer for the body of *response*, an error."""
@@ -232,6 +249,7 @@ class Call:
         before = sum(refusal.credential == name for refusal in self._refusals)
         again = acted and self._repeatable and signal.event in _RETRYABLE and not self._is_futile(name, before)
         self.pause = self._pause_after(grant, signal, before) if again else 0.0
+        again = again or (response.status_code >= 500 and self._take_retry(signal.delay))
         self._record(answer, name, raw)
         self.answer = answer
         if self._item_lease is None:

@@ -20,11 +20,14 @@ else:
             import httpx as preferred
         except ImportError:
             raise ImportError(
-                "pool.transport() needs httpx2 (or httpx), which is not installed: pip install httpx2"
+                "pool.transport() and context.http need httpx2 (or httpx), which is not installed: pip install httpx2"
             ) from None
 
 BaseTransport = preferred.BaseTransport
 AsyncBaseTransport = preferred.AsyncBaseTransport
+Client = preferred.Client
+AsyncClient = preferred.AsyncClient
+Timeout = preferred.Timeout
 
 
 def find_library(thing: object, default: Any = preferred) -> Any:

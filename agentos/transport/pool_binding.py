@@ -15,6 +15,8 @@ _NOT_FOR_KEYS = frozenset(
     ("accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "transfer-encoding")
 )
 
+_MOST_RETRIES = 100
+
 
 def settings_for(
     pool: TransportPool,
@@ -24,6 +26,7 @@ def settings_for(
     requester: str | None,
     auth: str | None,
     max_wait: float | None,
+    retries: int,
 ) -> TransportSettings:
     """Check the arguments of ``transport`` and return the settings for its calls. Raises ValueError."""
     from .settings import TransportSettings
@@ -40,6 +43,8 @@ def settings_for(
         isinstance(max_wait, bool) or not isinstance(max_wait, (int, float)) or not max_wait >= 0
     ):
         raise ValueError("max_wait must be a number of seconds of at least 0, or left out for the call's own timeout")
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= _MOST_RETRIES:
+        raise ValueError(f"retries must be a whole number from 0 to {_MOST_RETRIES}, not {retries!r}")
     unsendable = pool.unsendable()
     if unsendable:
         raise ValueError(
@@ -54,4 +59,5 @@ def settings_for(
         requester=requester,
         auth=None if auth is None else auth.lower(),
         max_wait=max_wait,
+        retries=retries,
     )

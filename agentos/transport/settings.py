@@ -50,12 +50,14 @@ class TransportSettings:
         requester: str | None,
         auth: str | None,
         max_wait: float | None,
+        retries: int = 0,
     ) -> None:
         redact_debug_logs(pool)
         self.pool = pool
         self.clock = pool.clock
         self.requester = requester
         self.auth = auth
+        self.retries = retries  # of one call, after a server error or a connection that was not made
         self.estimator = Estimator()
         self.retry_warning = SdkRetryWarning()
         self.successes: dict[str, int] = {}  # successful calls by credential

@@ -67,8 +67,9 @@ class PoolTransport(BaseTransport):
                     return response
                 answer = call.on_error_response(response, self._read(call, response))
             except BaseException as error:
-                call.on_transport_error(error)
-                raise
+                if not call.on_transport_error(error):
+                    raise
+                answer = None
             if answer is not None:
                 return answer
             if call.pause:
@@ -156,8 +157,9 @@ class AsyncPoolTransport(AsyncBaseTransport):
                     return response
                 answer = call.on_error_response(response, await self._read(call, response))
             except BaseException as error:
-                call.on_transport_error(error)
-                raise
+                if not call.on_transport_error(error):
+                    raise
+                answer = None
             if answer is not None:
                 return answer
             if call.pause:

@@ -241,7 +241,10 @@ def told_without(*names: str) -> list[str]:
 def test_without_either_library_it_is_said_which_extra_to_install() -> None:
     told = told_without("httpx", "httpx2")
 
-    assert told == ["pool.transport() needs httpx2 (or httpx), which is not installed: pip install httpx2"] * 2
+    assert (
+        told
+        == ["pool.transport() and context.http need httpx2 (or httpx), which is not installed: pip install httpx2"] * 2
+    )
 
 
 def test_httpx_alone_will_do() -> None:

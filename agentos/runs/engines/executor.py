@@ -255,6 +255,15 @@ def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(format_error(error).split())}"
 
 
+async def _run_to_end(run: EngineRun, worker: Any) -> Any:
+    """Await the worker on a loop of its own, and close the connections that it made there."""
+    try:
+        return await worker
+    finally:
+        if run.state.clients is not None:
+            await run.state.clients.close_loop()
+
+
 def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
     """Call the worker on a thread of this process, with its lease and a live context; nothing is pickled."""
     worker = run.worker
@@ -264,7 +273,7 @@ def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
         more = {"context": run.context_for(attempt)} if worker.wants_context else {}
         value = worker.call(attempt.item.payload, run.secret_for(attempt), **more)
         if worker.is_async:
-            value = asyncio.run(value)
+            value = asyncio.run(_run_to_end(run, value))
         elif type(value) is CoroutineType:
             value.close()
             raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301

@@ -103,6 +103,7 @@ class EngineRun:
             self.folder,
             attempt.item.index,
             attempt.usage_log,
+            self.state.clients,
         )
 
     def check_still_wanted(self, attempt: Attempt) -> None:

@@ -11,7 +11,7 @@ from ...errors import InputFailed
 from ...pool.protocols import RunPool
 from ...pool.requests import NO_LABELS, Labels
 from ...util.clock import Clock
-from ..context import CheckpointFolder
+from ..context import CheckpointFolder, HttpClients
 from ..core.item_scheduler import ItemScheduler
 from ..core.records import Attempt
 from ..core.states import Cause
@@ -44,6 +44,7 @@ class Run:
         wakeup: Any,
         secrets: RunPool | None = None,
         labels: Labels = NO_LABELS,
+        clients: HttpClients | None = None,
         journal: Journal | None = None,
         streamed: bool = False,
         on_main_thread: bool = False,
@@ -64,7 +65,9 @@ class Run:
         else:
             folder = CheckpointFolder(journal.files.checkpoints, inside=journal.files.folder)
         self.stats = ProgressStats(total=source.total, start_time=clock.wall())
-        self.state = RunState(options, self.stats, clock, scheduler, pool=pool, secrets=secrets, labels=labels)
+        self.state = RunState(
+            options, self.stats, clock, scheduler, pool=pool, secrets=secrets, labels=labels, clients=clients
+        )
         self.wakeup = wakeup  # wakes the caller that waits for the run
         self.publisher = ResultPublisher(self.state, wakeup, folder, streamed=streamed)
         self.timers = TimerThread(self.state)
@@ -116,6 +119,8 @@ class Run:
         engine.start(workers)
 
     def close_engine(self) -> None:
+        if self.state.clients is not None:
+            self.state.clients.close()
         if self._engine is not None:
             self._engine.close()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ...pool.protocols import RunPool
 from ...pool.requests import NO_LABELS, PLAIN, Labels, LeaseRequest
 from ...util.clock import Clock
+from ..context import HttpClients
 from ..core.item_scheduler import ItemScheduler
 from ..core.network_watch import NetworkWatch
 from ..options import RunOptions
@@ -23,6 +24,7 @@ class RunState:
     """
 
     __slots__ = (
+        "clients",
         "clock",
         "closing",
         "idle",
@@ -51,6 +53,7 @@ class RunState:
         pool: RunPool | None,
         secrets: RunPool | None,
         labels: Labels = NO_LABELS,
+        clients: HttpClients | None = None,
     ) -> None:
         self.options = options
         self.stats = stats
@@ -59,6 +62,7 @@ class RunState:
         self.pool = pool
         self.secrets = secrets
         self.plain_request = LeaseRequest(labels=labels) if labels else PLAIN
+        self.clients = clients  # for ``context.http``
         self.lock = threading.Lock()
         self.idle = IdleWorkers()
         self.network = NetworkWatch()

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..context import ItemLogger, read_usage
 from .assignment import Assignment
@@ -73,6 +74,15 @@ class RemoteContext:
                 "run's journal on a disk that both have, or keep checkpoints in a place of your own"
             )
         return Path(path)
+
+    @property
+    def http(self) -> Any:
+        """Raise RuntimeError: the pool is in another process."""
+        raise RuntimeError(
+            "context.http works only in the process that started the run, on threads or in coroutines. In a worker "
+            "process, give your SDK the key that the worker gets, and report with context.lease.report(answer) or "
+            "context.settle(answer.usage.to_dict())"
+        )
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
         """Report what the call really used; see ``Context.settle``."""

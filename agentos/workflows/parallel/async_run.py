@@ -75,6 +75,8 @@ class AsyncRun:
             if not run.shutdown.concluded:
                 # Otherwise no step of the loop is needed: after a second signal it may not run any more.
                 await run_in_thread(run.conclude)
+                if run.state.clients is not None:
+                    await run.state.clients.close_loop()
         finally:
             self._coordinator._end(run)
             self._signals.__exit__()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, 
 from dataclasses import replace
 from typing import Any
 
+from ...pool.protocols import has_runtime, runtime_of
 from ...runs.engines.choose import build_engine, check_worker
 from ...runs.engines.protocol import Engine
 from ...runs.execution.error_policy import RetryRule, is_transient
@@ -20,6 +21,7 @@ from ...runs.options import CostFunction, Deadline, Duration, NameFunction, RunO
 from ...runs.progress import Progress
 from ...runs.results import ProgressStats, WorkflowResult
 from ...runs.worker import Worker, WorkerFunction, inspect_worker
+from ...transport.run_clients import RunClients
 from ...util.clock import Clock, SystemClock
 from ...util.event_loop import running_loop
 from ...util.wakeup import ThreadWakeup
@@ -352,7 +354,9 @@ class ParallelCoordinator:
         check_worker(worker, options)
         # the thread or loop that takes the leases must not block
         must_not_block = worker.is_async or options.engine is not None
-        pool = build_run_pool(self.credential_coordinator, self._clock, on_loop=must_not_block)
+        credentials = self.credential_coordinator
+        pool = build_run_pool(credentials, self._clock, on_loop=must_not_block)
+        clients = RunClients(runtime_of(credentials)) if has_runtime(credentials) else None
         if pool is not None and is_empty(pool):
             raise ValueError(
                 "credential_coordinator has no credentials, so no item could start: add some before the run, or leave "
@@ -379,6 +383,7 @@ class ParallelCoordinator:
                 wakeup=bell,
                 secrets=pool,
                 labels=labels,
+                clients=clients,
                 journal=journal,
                 streamed=streamed,
                 on_main_thread=on_main_thread,

@@ -264,6 +264,7 @@ class CredentialCoordinator:
         requester: str | None = "http",
         auth: str | None = None,
         max_wait: float | None = None,
+        retries: int = 0,
     ) -> PoolTransport:
         """Return a transport for ``httpx2.Client`` (or ``httpx.Client``) that leases a credential for each call.
 
@@ -271,18 +272,19 @@ class CredentialCoordinator:
         replaces the SDK's placeholder in the header, and is sent only to the credential's provider, its own ``hosts``
         or its ``base_url``; otherwise ``ForeignHost`` is raised. When a call is rate-limited, or its key is rejected,
         it continues with another key or waits; if there is none, the provider's answer is returned unchanged. Server
-        errors and network errors are passed on at once. docs/http.md has the details.
+        errors and network errors are passed on at once, unless ``retries`` is given. docs/http.md has the details.
 
         ``inner`` is the transport that sends, for your own proxies or TLS. ``affinity`` is the name of a header, or a
         function of the request: calls with the same value get the same key while it is free. ``labels``, ``priority``
         and ``requester`` are those of ``lease``. ``auth`` is ``"bearer"`` or the name of the header for the secret, if
         neither the SDK nor the provider determines it. ``max_wait`` is how many seconds one call may wait for keys; by
-        default the ``pool`` part of its own timeout.
+        default the ``pool`` part of its own timeout. ``retries`` is how often a call is repeated after a server error
+        (5xx) or a connection that was not made; inside an item of a run it is not, because the run retries items.
         """
         from ...transport import PoolTransport
         from ...transport.pool_binding import settings_for
 
-        settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait)
+        settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait, retries)
         return PoolTransport(settings, inner)
 
     def async_transport(
@@ -295,12 +297,13 @@ class CredentialCoordinator:
         requester: str | None = "http",
         auth: str | None = None,
         max_wait: float | None = None,
+        retries: int = 0,
     ) -> AsyncPoolTransport:
         """Return a transport for ``httpx2.AsyncClient``; the arguments are those of ``transport``."""
         from ...transport import AsyncPoolTransport
         from ...transport.pool_binding import settings_for
 
-        settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait)
+        settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait, retries)
         return AsyncPoolTransport(settings, inner)
 
     # -- membership -------------------------------------------------------------------------------------------
