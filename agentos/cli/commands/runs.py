@@ -60,10 +60,12 @@ def _print_table(summaries: list[RunSummary], color: str) -> None:
 
     from ...util.durations import format_duration
     from ..terminal.color import use_color
-    from ..terminal.phrases import DIM, Paint, align_table, format_ago
-    from ..terminal.report_text import clean, color_state
+    from ..terminal.phrases import DIM, Paint, format_ago
+    from ..terminal.report_text import clean, find_color
+    from ..terminal.table import find_width, format_table
 
-    paint = Paint(use_color(sys.stdout, os.environ, color))
+    is_colorful = use_color(sys.stdout, os.environ, color)
+    paint = Paint(is_colorful)
     now = time.time()
     head = ("run", "state", "done", "failed", "left", "started", "ran for")
     rows = [
@@ -78,13 +80,10 @@ def _print_table(summaries: list[RunSummary], color: str) -> None:
         )
         for summary in summaries
     ]
-    lines = align_table([head, *rows], right=(2, 3, 4))
-    print(paint(lines[0], DIM))
-    for summary, row, line in zip(summaries, rows, lines[1:], strict=True):
-        # Colored last: the table would count escape sequences as width.
-        begin = line.index(row[1], len(row[0]))
-        end = begin + len(row[1])
-        print(line[:begin] + color_state(summary.state.word, row[1], paint) + line[end:])
+    colors = [find_color(summary.state.word) if is_colorful else None for summary in summaries]
+    width = find_width(sys.stdout)
+    heading, *lines = format_table(head, rows, colors, coloured_column=1, right=(2, 3, 4), width=width)
+    print(paint(heading, DIM), *lines, sep="\n")
     for summary in summaries:
         if summary.problem is not None:
             print(f"agentos: {clean(summary.name, 60)}: {clean(summary.problem, 300)}", file=sys.stderr)

@@ -85,9 +85,11 @@ def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:
     from ..terminal.color import use_color
     from ..terminal.phrases import Paint
     from ..terminal.report_text import format_report
+    from ..terminal.table import find_width
 
     paint = Paint(use_color(sys.stdout, os.environ, color))
-    for line in format_report(report, now=time.time(), paint=paint, cwd=os.getcwd(), base=base):
+    width = find_width(sys.stdout)
+    for line in format_report(report, now=time.time(), paint=paint, cwd=os.getcwd(), base=base, width=width):
         print(line)
 
 

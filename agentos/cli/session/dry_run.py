@@ -7,10 +7,17 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import AgentOSError
+from ...runs.journal.journal_files import locate_files
+from ...runs.report.journal_access import query_rows
+from ...runs.report.run_card import read_card
+from ...util.durations import format_duration
 from ..usage_error import UsageError
-from .find_run import require_no_link
+from .argv import split_arguments
+from .find_run import list_runs, require_no_link
 from .item_worker import build_command, find_missing_package_error, load_function
 from .run_pool import build_pool, list_variables
 
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
 
 _SHOWN_ON_A_TERMINAL = 20
 _SUPPOSED_SECONDS = 10.0
+_MOST_RUNS = 50  # that are looked at for the durations of items
+_DURATIONS = "select duration from entries where kind = 'done' and duration is not null order by seq desc limit 1000"
 
 
 def print_dry_run(request: RunRequest) -> None:
@@ -90,7 +99,6 @@ def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _
 
 def _results(request: RunRequest) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
     """Return two predicates on ids: whether an item is done, and whether it failed and would not run again."""
-    from ...runs.journal.journal_files import locate_files
     from ...runs.report.item_states import build_end_check
 
     def of_none(_: str) -> bool:
@@ -146,7 +154,9 @@ def _summary(request: RunRequest, pool: CredentialCoordinator | None, counts: _C
             {"name": row.name, "quota": row.quota, "state": row.state, "why": row.why, "variable": where[row.name]}
             for row in pool.snapshot()
         ]
-        seconds = pool.forecast(counts.to_run, duration=_SUPPOSED_SECONDS, parallel=request.parallel).seconds
+        duration, earlier = _find_duration(request)
+        seconds = pool.forecast(counts.to_run, duration=duration, parallel=request.parallel).seconds
+        summary |= {"item_seconds": duration, "item_seconds_of": earlier}
         summary["forecast_seconds"] = seconds if seconds < float("inf") else None
     return summary
 
@@ -187,8 +197,37 @@ def _print(request: RunRequest, pool: CredentialCoordinator | None) -> None:
 
 
 def _forecast_text(request: RunRequest, pool: CredentialCoordinator, count: int) -> str:
-    found = pool.forecast(count, duration=_SUPPOSED_SECONDS, parallel=request.parallel)
-    return f"if an item takes {_SUPPOSED_SECONDS:g}s: " + str(found).replace("\n", "\n        ")
+    duration, earlier = _find_duration(request)
+    found = pool.forecast(count, duration=duration, parallel=request.parallel)
+    source = "no earlier run says how long" if earlier is None else f"as in {earlier}"
+    return f"if an item takes {format_duration(duration)} ({source}): " + str(found).replace("\n", "\n        ")
+
+
+def _find_duration(request: RunRequest) -> tuple[float, str | None]:
+    """Return how long an item takes, and the earlier run that says so: this one, or the newest of the same worker."""
+    try:
+        others = list_runs(request.base)[:_MOST_RUNS]
+    except UsageError:
+        others = []
+    for folder in (request.folder, *others):
+        if folder != request.folder and (folder.is_symlink() or not _has_same_worker(request, folder)):
+            continue
+        try:
+            durations = [seconds for (seconds,) in query_rows(locate_files(folder), _DURATIONS)]
+        except (AgentOSError, OSError):
+            continue  # it has no journal, or one that cannot be read
+        if durations:
+            return sum(durations) / len(durations), folder.name
+    return _SUPPOSED_SECONDS, None
+
+
+def _has_same_worker(request: RunRequest, folder: Path) -> bool:
+    card = read_card(folder)
+    if card is None:
+        return False
+    typed = split_arguments(card.arguments)
+    named = [each.removeprefix("--worker=") for each in typed.options]
+    return typed.command == request.command if request.command else request.flags.worker in named
 
 
 def _again(request: RunRequest) -> str:

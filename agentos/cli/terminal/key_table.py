@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...pool.snapshot import CredentialStatus
 from ...util.durations import format_rough_duration
-from .table import format_table
+from .table import find_width, format_table
 
 if TYPE_CHECKING:
     from ...pool.requests import KeySpec
@@ -146,7 +147,8 @@ def print_keys(
     if rows:
         colours = [_COLOURS.get(row.state) if coloured else None for row in rows]
         print()
-        for line in format_table(_HEADINGS, [_cells(row) for row in rows], colours, coloured_column=1):
+        cells = [_cells(row) for row in rows]
+        for line in format_table(_HEADINGS, cells, colours, coloured_column=1, width=find_width(sys.stdout)):
             print(line)
     elif missing is None:
         print("the store has no keys yet; the first run that uses a key adds it")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from ...util.durations import format_duration
 from ..session.argv import ONCE, find_option_value
 from ..session.find_run import DEFAULT_BASE
-from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, align_table, format_ago, format_count
+from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, format_ago, format_count
+from .table import format_table
 
 if TYPE_CHECKING:
     from ...runs.report.failure_causes import FailureGroup
@@ -26,16 +27,21 @@ _LONGEST_REASON: Final = 2_000  # its end says what to do
 _COLOURS: Final = {"finished": GREEN, "running": CYAN, "crashed": RED, "unreadable": RED}
 
 
-def format_report(report: RunReport, *, now: float, paint: Paint, cwd: str, base: str | None = None) -> Iterator[str]:
-    """Yield the lines of the report. Its commands work in *cwd*; *base* is the value of ``--dir``, if any."""
+def format_report(
+    report: RunReport, *, now: float, paint: Paint, cwd: str, base: str | None = None, width: int | None = None
+) -> Iterator[str]:
+    """Yield the lines of the report. Its commands work in *cwd*; *base* is the value of ``--dir``, if any.
+
+    *width* is that of the terminal; None for a pipe or a file.
+    """
     yield from _headline(report, now, paint)
     if report.damage is not None:
         yield paint(f"  the journal is damaged: {clean(report.damage, 300)}", RED)
         yield paint("  this report covers only the intact entries before the damage", RED)
     yield from _failures(report, paint)
-    yield from _keys(report, paint)
+    yield from _keys(report, paint, width)
     yield from _unfinished(report, paint)
-    yield from _next(report, paint, cwd, base)
+    yield from _next(report, paint, cwd, base, width)
 
 
 def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:
@@ -45,14 +51,14 @@ def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:
     return shorten(make_printable(text[: 10 * longest]), longest)
 
 
-def color_state(word: str, text: str, paint: Paint) -> str:
-    """Paint *text* in the color of the state that *word* names."""
-    return paint(text, _COLOURS.get(word, YELLOW))
+def find_color(word: str) -> str:
+    """Return the color of the state that *word* names."""
+    return _COLOURS.get(word, YELLOW)
 
 
 def _headline(report: RunReport, now: float, paint: Paint) -> Iterator[str]:
     reason, *advice = clean(str(report.state), _LONGEST_REASON).split("; ")
-    state = color_state(report.state.word, reason, paint)
+    state = paint(reason, find_color(report.state.word))
     last = report.sessions[-1] if report.sessions else None
     since = "" if last is None else f", {format_ago(last.started_at if last.ended_at is None else last.ended_at, now)}"
     if last is not None and last.ended_at is None:
@@ -137,7 +143,7 @@ def _describe_cause(group: FailureGroup) -> str:
     return describe_failure(group.text if group.place or group.count == 1 else group.cause, group.error_type)
 
 
-def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
+def _keys(report: RunReport, paint: Paint, width: int | None) -> Iterator[str]:
     lines = list(_describe_key_time(report))
     if lines or report.keys:
         yield ""
@@ -160,9 +166,9 @@ def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
             )
             for key in report.keys
         ]
-        lines = align_table([head, *rows], right=range(1, len(head)))
-        yield f"  {paint(lines[0], DIM)}"
-        yield from (f"  {line}" for line in lines[1:])
+        heading, *lines = format_table(head, rows, right=range(1, len(head)), width=width and width - 2)
+        yield f"  {paint(heading, DIM)}"
+        yield from (f"  {line}" for line in lines)
 
 
 def _describe_key_time(report: RunReport) -> Iterator[str]:
@@ -182,15 +188,14 @@ def _unfinished(report: RunReport, paint: Paint) -> Iterator[str]:
         return
     yield ""
     yield paint("unfinished", BOLD)
-    names = align_table([(state,) for state in report.unfinished])
-    width = max(map(len, names))
+    width = max(map(len, report.unfinished))
     for state, ids in report.unfinished.items():
         more = report.counts[state] - len(ids[:_IDS])
         listed = ", ".join(clean(each, _LONGEST_ID) for each in ids[:_IDS]) + (f" and {more:,} more" if more else "")
         yield f"  {state.ljust(width)}  {listed}"
 
 
-def _next(report: RunReport, paint: Paint, cwd: str, base: str | None) -> Iterator[str]:
+def _next(report: RunReport, paint: Paint, cwd: str, base: str | None, columns: int | None) -> Iterator[str]:
     from ...util.sanitize import make_printable
 
     rows = list(_commands(report, cwd, "" if base is None else f" --dir {shlex.quote(base)}"))
@@ -200,7 +205,11 @@ def _next(report: RunReport, paint: Paint, cwd: str, base: str | None) -> Iterat
         width = min(60, max(len(command) for command, _ in rows))
         for command, what in rows:
             command = "\n".join(map(make_printable, command.split("\n")))  # it may come from an untrusted repository
-            yield f"  {command.ljust(width)}  {paint(f'# {what}', DIM)}"
+            if columns is None or max(width, len(command)) + len(what) + 6 <= columns:
+                yield f"  {command.ljust(width)}  {paint(f'# {what}', DIM)}"
+            else:
+                yield f"  {paint(f'# {what}', DIM)}"
+                yield f"  {command}"
 
 
 def _commands(report: RunReport, cwd: str, base: str) -> Iterator[tuple[str, str]]:

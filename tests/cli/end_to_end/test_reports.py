@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .harness import Place
+from .harness import Place, plain
 
 FAILS = ("--", "sh", "-c", "exit 3")
 
@@ -44,24 +44,24 @@ def test_a_dry_run_leaves_out_what_has_its_result(place: Place) -> None:
     place.run(*arguments, *command, env=env)
     place.write("items.txt", "1\n0\n3\n4\n")
 
-    plain = place.run(*arguments, "-n", *command, env=env)
+    again = place.run(*arguments, "-n", *command, env=env)
     retried = place.run(*arguments, "-n", "--retry-failed", *command, env=env)
     fresh = place.run(*arguments, "-n", "--fresh", *command, env=env)
     objects = place.run(*arguments, "-n", "--json", *command, env=env).objects
 
-    assert [line.split("\t")[0] for line in plain.lines] == ["4"]
-    assert "dry run: 1 items" in plain.err
-    assert "1 of 4 are done already, 2 of 4 failed, and run again with --retry-failed" in plain.err
+    assert [line.split("\t")[0] for line in again.lines] == ["4"]
+    assert "dry run: 1 items" in again.err
+    assert "1 of 4 are done already, 2 of 4 failed, and run again with --retry-failed" in again.err
     assert [line.split("\t")[0] for line in retried.lines] == ["1", "3", "4"]
     assert "1 of 4 are done already\n" in retried.err
     assert len(fresh.lines) == 4
     assert "already" not in fresh.err
     assert [each.get("id") for each in objects] == ["4", None]
-    assert {name: objects[-1][name] for name in ("items", "done", "failed", "forecast_seconds")} == {
+    assert {name: objects[-1][name] for name in ("items", "done", "failed", "item_seconds_of")} == {
         "items": 1,
         "done": 1,
         "failed": 2,
-        "forecast_seconds": pytest.approx(10.0),
+        "item_seconds_of": place.run_folder().name,
     }
 
 
@@ -88,3 +88,18 @@ def test_all_reports_agree_on_the_duration_of_several_sessions(place: Place) -> 
     assert len(report["sessions"]) == 2
     assert brief["seconds"] == pytest.approx(report["wall"])
     assert brief["state"] == report["state"]
+
+
+def test_on_a_narrow_terminal_no_table_is_broken(place: Place) -> None:
+    place.write("agentos.toml", '[[credentials]]\nname = "a-key-with-a-long-name"\nenv = "K_KEY"\nrpm = 120\n')
+    env = {"K_KEY": "sk-planted-QWERTZUIOPASDFGH"}
+    begun = place.run(
+        "run", "--name", "a-run-with-a-long-name", "--keys", "a-key-with-a-long-name", "--", "true", ":::", "a", env=env
+    )
+    assert begun.code == 0, begun.err
+
+    for typed in ("runs", "show", "keys"):
+        shown = plain(place.terminal(typed, columns=60, env=env).ended().out).splitlines()
+
+        assert any("a-key-with-a-long-name" in line or "a-run-with-a-long-name" in line for line in shown)
+        assert [line for line in shown if len(line) > 60 and "agentos run" not in line] == []
