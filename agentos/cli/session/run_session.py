@@ -50,7 +50,7 @@ def run_session(request: RunRequest) -> int:
     """Execute the request, or print its dry run; return the exit code."""
     for warning in request.warnings:
         print(f"agentos: {warning}", file=sys.stderr)
-    if request.key_bound is not None:
+    if request.key_bound is not None and request.option("progress") != "none":
         print(request.key_bound, file=sys.stderr)
     if request.flags.dry_run:
         from .dry_run import print_dry_run

@@ -178,8 +178,12 @@ def test_nothing_is_said_where_there_are_no_more_items_than_slots(typed: Typed) 
     assert typed("-j", "60", "--", "true", ":::", "a", "b").key_bound is None  # no keys
 
 
-def test_a_run_begins_with_that_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "-n", "-j", "4", "--keys", "env:OPENAI_API_KEY_1", "--", "true", ":::", "a", "b"]) == 0
+def test_a_run_begins_with_that_line_unless_it_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["run", "-n", "-j", "4", "--keys", "env:OPENAI_API_KEY_1"]
 
+    assert main([*typed, "--", "true", ":::", "a", "b"]) == 0
     first = capsys.readouterr().err.splitlines()[0]
+    assert main([*typed, "--progress", "none", "--", "true", ":::", "a", "b"]) == 0
+
     assert first == "4 workers, 1 key x 1 slot: 1 at once; --slots auto lets commands share a key"
+    assert "share a key" not in capsys.readouterr().err
