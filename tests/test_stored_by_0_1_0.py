@@ -492,6 +492,8 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
         "usage": no_tokens,
         "key_time": KeyTime().as_json(),
         "results": ".agentos/runs/old/results.jsonl",
+        "redacted": 0,
+        "not_json": 0,
     }
     assert [(each["id"], each["state"], each["attempts"], each["credential"], each["error"]) for each in items] == [
         ("good", "done", 1, "alpha", None),

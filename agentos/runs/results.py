@@ -22,7 +22,8 @@ class WorkflowResult:
     from the journal of an earlier run. The journal cannot restore a value that is not JSON: then ``value`` is None and
     ``value_repr`` describes it. ``item`` is the item itself; ``usage`` has the tokens that it used, if any were
     reported; ``redacted`` is set if a secret was removed from the value; ``value_type`` names the class of a value that
-    was converted to JSON.
+    was converted to JSON. With a journal ``value`` is the recorded JSON in the first run too. A cached result has the
+    time of its end in ``metadata["finished_at"]``, in epoch seconds.
     """
 
     item_id: str

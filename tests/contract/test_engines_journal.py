@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 import random
 import sqlite3
 import subprocess
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from agentos import (
     ParallelCoordinator,
     RateLimited,
     Transient,
+    WorkflowResult,
 )
 from agentos.runs.journal import locate_files
 from agentos.testing import FakeClock
@@ -181,14 +185,42 @@ def test_a_third_time_changes_nothing(engine: Engine, folder: Path) -> None:
     assert [e for e in independent_reader.read(folder).entries if e["item"] is not None] == before
 
 
+def values_of(results: list[WorkflowResult]) -> dict[str, tuple[Any, ...]]:
+    return {each.item_id: (each.value, each.value_repr, each.value_type, each.redacted) for each in results}
+
+
+def test_a_first_run_returns_the_values_that_a_resumed_one_returns(engine: Engine, folder: Path) -> None:
+    given = [{1, 2}, (1, "b"), Decimal("1.50"), b"text", {1: date(2026, 7, 1)}, [1, 2j], "plain", None, math.nan]
+
+    async def body(item: int, key: str | None) -> Any:
+        return given[item]
+
+    stats, first = engine.execute(journaled(folder), range(len(given)), engine.worker(body))
+    again_stats, again = engine.execute(journaled(folder), range(len(given)), engine.worker(never))
+
+    assert values_of(first) == values_of(again)
+    assert values_of(first)["0"] == ([1, 2], None, "set", False)
+    assert values_of(first)["4"] == ({"1": "2026-07-01"}, None, None, False)
+    assert values_of(first)["5"] == (None, "[1, 2j]", "list", False)
+    assert stats.not_json == again_stats.not_json == 1
+
+
+def test_without_a_journal_the_value_is_the_object_itself(engine: Engine) -> None:
+    async def body(item: int, key: str | None) -> Any:
+        return {item}
+
+    _, results = engine.execute(ParallelCoordinator(1), [7], engine.worker(body))
+
+    assert values_of(results)["7"] == ({7}, None, None, False)
+
+
 def test_a_value_that_is_not_json_is_told_by_its_repr(engine: Engine, folder: Path) -> None:
     async def body(item: int, key: str | None) -> Any:
         return [1, 2j] if item == 0 else None
 
-    _, first = engine.execute(journaled(folder), [0, 1], engine.worker(body))
+    engine.execute(journaled(folder), [0, 1], engine.worker(body))
     _, again = engine.execute(journaled(folder), [0, 1], engine.worker(never))
 
-    assert by_id(first)["0"].value == [1, 2j]
     cached = by_id(again)
     assert (cached["0"].success, cached["0"].value, cached["0"].value_repr) == (True, None, "[1, 2j]")
     assert (cached["1"].success, cached["1"].value, cached["1"].value_repr) == (True, None, None)
@@ -512,8 +544,8 @@ def forms(secret: str) -> list[str]:
     raw = secret.encode()
     return [
         secret,
-        secret[:15],
-        secret[-15:],
+        secret[:19],  # 16 after its prefix
+        secret[-16:],
         urllib.parse.quote(secret, safe=""),
         raw.hex(),
         raw.hex().upper(),

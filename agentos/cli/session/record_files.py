@@ -46,7 +46,7 @@ class SessionRecords:
         self._watch: KeyMonitor | None = None
         more, joblog, retried = request.option("results"), request.option("joblog"), request.flags.retry_failed
         self._events = EventLog(folder.path / EVENTS_NAME, folder=folder)
-        shared: dict[str, Any] = {"retry_failed": retried, "mask": masked, "with_items": not request.option("no_item")}
+        shared: dict[str, Any] = {"retry_failed": retried, "with_items": not request.option("no_item")}
         self._results = [ResultsFile(folder.path / RESULTS_NAME, folder, folder=folder, **shared)]
         if more:
             self._results.append(ResultsFile(Path(more), folder, **shared))
@@ -106,7 +106,7 @@ class SessionRecords:
             from ...runs.exports.result_line import format_result
 
             longest_item = 0 if self._request.option("no_item") else LONGEST_IN_RESULTS
-            line = format_result(result, now, self._masked, longest_item)
+            line = format_result(result, result.metadata.get("finished_at", now), longest_item)
             self._print(f'{{"event": "item", "cached": {json.dumps(result.cached)}, {line[1:]}')
 
     def on_end(self, stats: ProgressStats, code: ExitCode) -> None:

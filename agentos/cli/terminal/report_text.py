@@ -108,6 +108,10 @@ def _speed(report: RunReport) -> Iterator[str]:
         )
     if report.usage:
         yield f"used {report.usage}"
+    if report.redacted or report.not_json:
+        from ...runs.display.phrases import describe_changed_values
+
+        yield from describe_changed_values(report.redacted, report.not_json)
     counts = {
         "retried after an error": report.retried,
         "rate-limited": report.limited,

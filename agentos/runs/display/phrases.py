@@ -119,6 +119,7 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
     yield f"took {format_hours(stats.elapsed)}{_format_rate(stats)}"
     if stats.usage:
         yield f"used {stats.usage}"
+    yield from describe_changed_values(stats.redacted, stats.not_json)
     if network := describe_network(stats):
         yield network
     left = [(stats.interrupted, "interrupted"), (stats.parked, "parked")]
@@ -131,6 +132,15 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
         yield from (f"  {each}" for each in advice)
     elif unfinished:
         yield f"left over: {unfinished}"
+
+
+def describe_changed_values(redacted: int, not_json: int) -> Iterator[str]:
+    """Yield how many values are not what the worker returned."""
+    if redacted:
+        yield f'{redacted} {"values" if redacted > 1 else "value"} contained a secret, which was removed ("redacted")'
+    if not_json:
+        what = "values are not JSON and are" if not_json > 1 else "value is not JSON and is"
+        yield f'{not_json} {what} kept as text only ("value_repr")'
 
 
 def _format_rate(stats: ProgressStats) -> str:

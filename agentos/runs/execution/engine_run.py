@@ -148,7 +148,7 @@ class EngineRun:
         item, grant, recorder = attempt.item, attempt.grant, self.recorder
         state, publisher = self.state, self._publisher
         now = state.clock.now()
-        name = row = trace = signal = trouble = None
+        name = row = trace = signal = trouble = encoded = None
         jitter = delay = 0.0
         if error is None:
             ended = AttemptEnd.VALUE
@@ -176,13 +176,16 @@ class EngineRun:
         used = take_usage(attempt, value)
         if error is None and recorder.enabled:
             try:
-                row = recorder.build_row(attempt, value, now)
+                row, encoded = recorder.build_row(attempt, value, now)
             except ValueNotRecorded as unrecorded:
                 error, ended = unrecorded, AttemptEnd.ERROR
         if error is None:
             result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
             result.index, result.item, result.item_text = item.index, item.payload, item.text
             result.usage = item.usage
+            if encoded is not None:  # as a resumed run returns it
+                result.value, result.value_repr = encoded.value, encoded.repr
+                result.value_type, result.redacted = encoded.type_name, encoded.redacted
         else:
             trouble = find_trouble(attempt, error, ended, signal)
             traced = ended is AttemptEnd.ERROR or ended is AttemptEnd.TRANSIENT  # a limit needs no traceback

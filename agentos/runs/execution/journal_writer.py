@@ -17,7 +17,7 @@ from ..core.records import Attempt, Item, ItemText
 from ..exports.item_codec import encode_item
 from ..exports.recorded_facts import RecordedFacts, build_flags
 from ..exports.usage_column import encode_usage
-from ..exports.value_codec import decode_value, encode_value
+from ..exports.value_codec import EncodedValue, decode_value, encode_value
 from ..failures import decode_facts
 from ..journal import Journal, JournalWriter, RecordedState, StateRow, encode_row, replace_surrogates
 from ..output.stream_redaction import Redaction
@@ -65,8 +65,8 @@ class NoJournal:
     def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
         confirmed()
 
-    def build_row(self, attempt: Attempt, value: Any, now: float) -> str:
-        return ""
+    def build_row(self, attempt: Attempt, value: Any, now: float) -> tuple[str, EncodedValue]:
+        raise NotImplementedError("nothing is recorded")
 
     def record_done(self, row: str, result: WorkflowResult) -> None:
         self._announce((result,))
@@ -113,6 +113,7 @@ class JournalRecorder:
         self.strict = state.options.start == "strict"
         self.resumes = len(journal.known) > 0 or self._selects
         self._mask = None if state.secrets is None else Redaction(state.secrets.masker, windows=value_windows).masked
+        self._warned = False  # of a value that is not JSON
         self._wall = state.clock.wall
         self._writer: JournalWriter = journal.writer(
             on_committed=self._committed, on_trouble=events.on_journal_trouble, on_lost=events.on_journal_lost
@@ -244,11 +245,22 @@ class JournalRecorder:
         if not wanted:
             confirmed()
 
-    def build_row(self, attempt: Attempt, value: Any, now: float) -> str:
+    def build_row(self, attempt: Attempt, value: Any, now: float) -> tuple[str, EncodedValue]:
         """Build the row of a success, on the worker's thread and outside the lock. Raises ValueNotRecorded."""
-        return self._row_with_value("done", attempt, now, value, None)
+        row, encoded = self._row_with_value("done", attempt, now, value, None)
+        if encoded.problem is not None and not self._warned:
+            self._warned = True
+            log.warning(
+                "[COORDINATOR] what %s returned is recorded as text only (value_repr), its value is None: %s; return "
+                "text, numbers, lists, dicts, dataclasses or pydantic models (said for the first such item only)",
+                attempt.item.id,
+                self._state.masked(encoded.problem),
+            )
+        return row, encoded
 
-    def _row_with_value(self, kind: str, attempt: Attempt, now: float, value: Any, error: str | None) -> str:
+    def _row_with_value(
+        self, kind: str, attempt: Attempt, now: float, value: Any, error: str | None
+    ) -> tuple[str, EncodedValue]:
         try:
             encoded = encode_value(value, self._mask)
         except BaseException as raised:  # the value's own methods may raise anything
@@ -257,10 +269,11 @@ class JournalRecorder:
         try:
             flags = build_flags(redacted=encoded.redacted, value_type=encoded.type_name)
             has_item = kind == "done"
-            return self._row(kind, attempt, now, encoded.text, error, encoded.repr, has_item=has_item, flags=flags)
+            row = self._row(kind, attempt, now, encoded.text, error, encoded.repr, has_item=has_item, flags=flags)
         except ValueError as too_long:
             detail = f"{too_long}; write it to a file and return the path of that"
             raise ValueNotRecorded(detail=detail) from None
+        return row, encoded
 
     def _row(
         self,
@@ -311,7 +324,7 @@ class JournalRecorder:
         """Record the result of an attempt that had been abandoned."""
         now = self._state.clock.now()
         try:
-            row = self._row_with_value("late", attempt, now, value, text)
+            row, _ = self._row_with_value("late", attempt, now, value, text)
         except ValueNotRecorded as error:
             row = self._row("late", attempt, now, None, text, self._state.masked(str(error)))
         self._writer.put(row)
@@ -427,7 +440,7 @@ def _cached(row: StateRow, item: Item) -> WorkflowResult:
         value=decode_value(row.value) if done else None,
         attempts=row.attempt or 0,
         credential=row.credential,
-        metadata={} if done else decode_facts(row.detail),
+        metadata={**({} if done else decode_facts(row.detail)), "finished_at": row.at},
         outcome=row.kind,
         cached=True,
         index=item.index,

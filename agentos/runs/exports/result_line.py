@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
 
@@ -12,9 +12,9 @@ from ..journal.entry_text import replace_surrogates
 from ..journal.journal_files import JournalFiles
 from ..results import WorkflowResult
 from .finished_items import FinishedItem, FinishedItems
-from .item_codec import LONGEST_IN_RESULTS, cut_item, encode_item
+from .item_codec import LONGEST_IN_RESULTS, cut_item
 from .recorded_facts import RecordedFacts, build_flags
-from .value_codec import EncodedValue, encode_value
+from .value_codec import encode_value
 
 _NO_ITEM: Final = ItemText(None, {})
 _TRUNCATED: Final = '"item_truncated":true,'
@@ -31,21 +31,16 @@ def result_lines(
 def format_result(
     result: WorkflowResult,
     finished_at: float,
-    mask: Callable[[str], str] | None,
     longest_item: int = LONGEST_IN_RESULTS,
 ) -> str:
-    """Return the line of a new result."""
-    try:
-        encoded = encode_value(result.value, mask)
-    except BaseException:  # noqa: BLE001 - its own methods; the journal, which has asked them before, has the value
-        encoded = EncodedValue(None, f"<{type(result.value).__name__}>")
-    flags = build_flags(redacted=result.redacted or encoded.redacted, value_type=result.value_type or encoded.type_name)
+    """Return the line of a new result, which is recorded: its value is JSON, without secrets."""
+    flags = build_flags(redacted=result.redacted, value_type=result.value_type)
     finished = FinishedItem(
         replace_surrogates(result.item_id),
         result.outcome,
-        (result.item_text or encode_item(result.item, mask)) if longest_item else _NO_ITEM,
-        encoded.text,
-        encoded.repr,
+        result.item_text if longest_item and result.item_text is not None else _NO_ITEM,
+        encode_value(result.value, None).text,
+        result.value_repr,
         None if result.error is None else replace_surrogates(result.error),
         None if result.success else result.metadata,
         result.attempts,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -33,11 +32,10 @@ class ResultsFile:
     """The results of the run whose journal is at *journal*, in the file *path*.
 
     The constructor writes what the journal has: every item that is done or failed, except those that this run will add
-    again: failed ones with *retry_failed*, and those that every session refuses. *mask* redacts values, as the run does
-    before it records them; *with_items* adds each item itself. Disk errors are not raised: they are logged once, and
-    `close` or the next run repairs the file. A file in the run's own *folder* is opened through it; any other path
-    comes from the user: links are followed, and if it is not a regular file (a pipe, a terminal), results are only
-    appended.
+    again: failed ones with *retry_failed*, and those that every session refuses. Disk errors are not
+    raised: they are logged once, and `close` or the next run repairs the file. A file in the run's own *folder* is
+    opened through it; any other path comes from the user: links are followed, and if it is not a regular file (a pipe,
+    a terminal), results are only appended.
     """
 
     def __init__(
@@ -46,14 +44,12 @@ class ResultsFile:
         journal: Path | PrivateFolder,
         *,
         retry_failed: bool = False,
-        mask: Callable[[str], str] | None = None,
         folder: PrivateFolder | None = None,
         with_items: bool = True,
     ) -> None:
         self.path = path if folder is not None else Path(os.path.realpath(path))  # a link stays one
         self._folder = folder
         self._journal = locate_files(journal)
-        self._mask = mask
         self._longest_item = LONGEST_IN_RESULTS if with_items else 0
         self._lock = threading.Lock()
         self._lines = AppendOnlyFile(self.path, what="the results file", folder=folder)
@@ -67,7 +63,7 @@ class ResultsFile:
         """Append *result*, unless it is cached and so already there. Thread-safe."""
         if result.cached:
             return
-        line = format_result(result, finished_at, self._mask, self._longest_item)
+        line = format_result(result, finished_at, self._longest_item)
         with self._lock:
             # After a gap nothing is appended: `close` rewrites the file, or it ends where it is intact.
             if self._whole or not self._ordinary:

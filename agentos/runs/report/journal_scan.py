@@ -29,7 +29,8 @@ _WALK: Final = (
     "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end, "
     "case when kind = 'failed' then detail ->> '$.place' end, "
     "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end, "
-    "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end, usage "
+    "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end, usage, "
+    "case when kind = 'done' then flags ->> '$.redacted' end, kind = 'done' and detail is not null "
     "from entries where seq <= ? order by seq"
 )
 _REFUSED: Final = f"select item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
@@ -75,6 +76,8 @@ class JournalScan:
         self.causes = FailureCauses()
         self.durations = array("d")  # of done items
         self.usage = NO_USAGE  # of all attempts
+        self.redacted = 0  # values from which a secret was removed
+        self.not_json = 0  # values of which there is only the repr
         self.ends: Counter[str] = Counter()
         self.troubles: Counter[str] = Counter()  # why attempts got no result
         self.unfinished: dict[RecordedState, list[str]] = {}
@@ -121,6 +124,8 @@ class JournalScan:
         code: str | int | None,
         trouble: str | None,
         usage: str | None,
+        redacted: int | None,
+        not_json: int,
     ) -> None:
         if item is None:
             self._add_event(at, kind, detail)
@@ -145,6 +150,8 @@ class JournalScan:
                 self._add_use(credential, kind, trouble, duration or 0.0, still=state is not None)
         if kind == "done" and state is not None:
             self.durations.append(duration or 0.0)
+            self.redacted += bool(redacted)
+            self.not_json += not_json
         if kind in ("done", "failed", "duplicate"):
             if session is not None:
                 session.finished += 1

@@ -124,7 +124,8 @@ class RunReport:
     second of it. ``limited``, ``rejected`` and ``unreachable`` count attempts by what stopped them. ``other_failures``
     are failed items with causes that are not in ``failures``. ``unfinished`` has the first ids of each state.
     ``damage`` says what is wrong with the journal: then everything else covers the part before it. ``usage`` has the
-    tokens that all attempts used.
+    tokens that all attempts used. ``redacted`` counts values from which a secret was removed, ``not_json`` those of
+    which the journal has only the ``repr``.
     """
 
     name: str
@@ -152,6 +153,8 @@ class RunReport:
     usage: Usage = NO_USAGE
     key_time: KeyTime = field(default_factory=KeyTime)
     results: str | None = None  # the path of its results file, if there is one
+    redacted: int = 0
+    not_json: int = 0
 
     @property
     def left(self) -> int:
@@ -187,6 +190,8 @@ class RunReport:
             "usage": self.usage.to_json(),
             "key_time": self.key_time.as_json(),
             "results": self.results,
+            "redacted": self.redacted,
+            "not_json": self.not_json,
         }
 
 
@@ -239,6 +244,8 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         key_time=key_time,
         attempts=tally.attempts,
         retried=tally.ends["retry"],
+        redacted=tally.redacted,
+        not_json=tally.not_json,
         limited=tally.troubles[Trouble.LIMITED],
         rejected=tally.troubles[Trouble.REJECTED],
         unreachable=tally.troubles[Trouble.UNREACHABLE],

@@ -123,11 +123,9 @@ class Life:
         self.show("ack", result)
 
     def show(self, word: str, result: WorkflowResult) -> None:
-        odd = result.value is not None and not isinstance(result.value, dict)
-        value = None if odd or self.script.bulk else result.value
-        shown = repr(result.value) if odd else result.value_repr
+        value = None if self.script.bulk else result.value
         text = None if value is None else json.dumps(value, separators=(",", ":"))
-        self.say(word, result.item_id, result.outcome, result.cached, text, shown)
+        self.say(word, result.item_id, result.outcome, result.cached, text, result.value_repr)
 
     def hear(self, event: Progress) -> None:
         if event.result is None:

@@ -157,14 +157,6 @@ def test_a_value_that_is_not_json_is_there_as_what_it_was(tmp_path: Path) -> Non
     assert (again["value"], again["value_repr"]) == (None, "[1j]")
 
 
-def test_secrets_are_taken_out_of_values(tmp_path: Path) -> None:
-    results = ResultsFile(tmp_path / "results.jsonl", tmp_path / "r", mask=lambda text: text.replace("hush", "***"))
-    results.add(WorkflowResult("a", True, value={"said": "hush"}), 1.0)
-
-    assert lines(tmp_path / "results.jsonl")[0]["value"] == {"said": "***"}
-    results.close()
-
-
 def test_a_file_that_somebody_replaced_meanwhile_is_made_anew(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     done = run(folder, ["a", "b"])
