@@ -78,3 +78,31 @@ def test_a_worker_that_lets_its_sdks_exceptions_out_loses_no_item(sdk: str) -> N
         "hooli": "spent",
     }
     assert (seen.keys["initech"].calls, seen.keys["hooli"].calls) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("sdk", "status", "host", "secret", "owner"),
+    [
+        ("openai", 401, "api.openai.com", "sk-ant-api03-made-up", "anthropic"),
+        ("anthropic", 403, "api.anthropic.com", "sk-proj-made-up", "openai"),
+    ],
+)
+def test_an_sdks_exception_tells_that_another_provider_refused_the_key(
+    sdk: str, status: int, host: str, secret: str, owner: str
+) -> None:
+    module = import_module(sdk)
+    http = import_module(module.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0])  # httpx or httpx2
+    refusal = {"type": "error", "error": {"type": "permission_error", "message": "no", "code": "invalid_api_key"}}
+    inner = http.MockTransport(lambda _: http.Response(status, json=refusal))
+    make = {"openai": "OpenAI", "anthropic": "Anthropic"}[sdk]
+
+    def ask(_item: str, key: str) -> None:
+        with getattr(module, make)(api_key=key, max_retries=0, http_client=http.Client(transport=inner)) as client:
+            client.models.list()
+
+    pool = CredentialCoordinator([Credential(secret, name="mine")])
+    stats, results = ParallelCoordinator(1, pool).execute_parallel(["a", "b", "c", "d"], ask, str)
+
+    assert (stats.failed, stats.retried) == (4, 0)
+    assert str(results[0].error).startswith(f"{host} is a host of {sdk}, and mine is a key of {owner}: ")
+    assert [row.state for row in pool.snapshot()] == ["available"]
