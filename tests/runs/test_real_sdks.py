@@ -104,5 +104,5 @@ def test_an_sdks_exception_tells_that_another_provider_refused_the_key(
     stats, results = ParallelCoordinator(1, pool).execute_parallel(["a", "b", "c", "d"], ask, str)
 
     assert (stats.failed, stats.retried) == (4, 0)
-    assert str(results[0].error).startswith(f"{host} is a host of {sdk}, and mine is a key of {owner}: ")
+    assert str(results[0].error).startswith(f"{host} is a host of {sdk}, and mine is a key of {owner}; ")
     assert [row.state for row in pool.snapshot()] == ["available"]

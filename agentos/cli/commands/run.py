@@ -121,8 +121,8 @@ def run(
     keys: Annotated[
         list[str] | None,
         typer.Option(
-            help="Credentials: env:NAME, 'env:NAME*', a file, names from agentos.toml, or none. Else all of "
-            "agentos.toml.",
+            help="Credentials: env:NAME, 'env:NAME*', a file (.env, too), names from agentos.toml, or none. Else all "
+            "of agentos.toml.",
             metavar="SOURCE",
             autocompletion=complete_keys,
         ),

@@ -96,7 +96,7 @@ class Feedback:
             answerer, mismatch = self._judge(grant, signal)
             if answerer is AnsweredBy.OTHER:
                 self._scheduler.mark_unknown_outcome(grant)
-                log.warning("[COORDINATOR] %s; its refusal counts against no key (%s)", mismatch, signal.why)
+                log.warning("[COORDINATOR] a refusal counts against no key: %s (%s)", mismatch, signal.why)
                 return signal, False
             sure = sure or answerer is AnsweredBy.OWN
             elsewhere = answerer is AnsweredBy.UNKNOWN

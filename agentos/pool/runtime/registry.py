@@ -132,8 +132,11 @@ class CredentialRegistry:
         found = self._destinations.find_answerer(credential, place, learned, self.credentials)
         if found is not AnsweredBy.OTHER:
             return found, ""
-        owner = detect_provider(credential)
-        return found, f"{place.host} is a host of {place.provider}, and {key.name} is a key of {owner}"
+        owner, there = detect_provider(credential), place.provider
+        return found, (
+            f"{place.host} is a host of {there}, and {key.name} is a key of {owner}; choose keys of {there} with "
+            f'--provider {there}, from Python provider="{there}"'
+        )
 
     def get_secret(self, name: str) -> Secret:
         """Return the secret of a credential in its holder object."""

@@ -178,8 +178,8 @@ def _is_own_timeout(error: BaseException, signal: Signal) -> bool:
 
 def find_mismatch(attempt: Attempt) -> str | None:
     """Return in words which provider refused the attempt's key, which is of another one; None if that is not so."""
-    found = getattr(attempt.lease, "mismatch", None)
-    return None if found is None else f"{found}: choose its keys with --provider, or provider="
+    found: str | None = getattr(attempt.lease, "mismatch", None)
+    return found
 
 
 def format_error(error: BaseException) -> str:

@@ -48,8 +48,8 @@ def test_a_refusal_by_a_known_other_provider_fails_the_item_and_costs_no_key_its
     assert (stats.failed, stats.success_count, stats.limited, stats.retried) == (4, 1, 0, 0)
     assert state == "available"
     assert results[0].error == (
-        "api.openai.com is a host of openai, and claude is a key of anthropic: choose its keys with --provider, or "
-        f"provider= (Error code: {status})"
+        "api.openai.com is a host of openai, and claude is a key of anthropic; choose keys of openai with --provider "
+        f'openai, from Python provider="openai" (Error code: {status})'
     )
 
 
