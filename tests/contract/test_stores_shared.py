@@ -728,7 +728,7 @@ def test_no_piece_of_a_secret_is_in_what_is_kept(shared: Place) -> None:
 def _assert_clean(kept: dict[str, bytes], secrets: list[str]) -> None:
     assert any(kept.values()), "nothing was kept, so nothing was looked at"
     for secret in secrets:
-        raw = secret.encode()
+        raw = secret.removeprefix("sk-proj-").encode()  # the prefix is public
         for form in (raw, raw.hex().encode(), base64.b64encode(raw), raw[::-1]):
             pieces = {form[at : at + 8] for at in range(len(form) - 7)}
             for path, content in kept.items():

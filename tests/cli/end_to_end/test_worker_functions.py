@@ -122,7 +122,9 @@ def test_with_json_nothing_that_a_worker_prints_in_passing_is_on_standard_output
 def test_on_a_terminal_what_threads_of_a_worker_print_is_harmless(place: Place, progress: str) -> None:
     place.write("work.py", STRAY)
 
-    ended = place.terminal("run", "--progress", progress, "--worker", "work.py:work", ":::", "a", "b").ended()
+    # one at a time: the pieces of two threads' lines may alternate
+    typed = ["run", "-j1", "--progress", progress, "--worker", "work.py:work", ":::", "a", "b"]
+    ended = place.terminal(*typed).ended()
 
     assert ended.code == 0
     assert "\x1b]0;" not in ended.out
