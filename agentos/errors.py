@@ -133,9 +133,9 @@ class ForeignHost(AgentOSError):
         scheme, _, place = self.host.rpartition("://")
         if scheme == "http" and ":" not in place.rpartition("]")[2]:
             place += ":80"  # a host is allowed without encryption only by its port
-        return (
-            f"no key was sent to {self.host}: {self.detail}; if one belongs there, add hosts=[{place!r}] to its "
-            f'credential (in agentos.toml: hosts = ["{place}"]), or provider= or base_url='
+        return (  # what to do comes first: a report shows the beginning
+            f"no key was sent to {self.host}: add hosts=[{place!r}] to the credential that belongs there, or provider= "
+            f'or base_url= (in agentos.toml: hosts = ["{place}"]); {self.detail}'
         )
 
 

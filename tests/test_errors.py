@@ -197,8 +197,15 @@ def test_a_key_kept_from_a_host_says_which_why_and_what_to_do() -> None:
     error = ForeignHost(host="api.example.com", credentials=("key-1",), detail="key-1 is one of openai")
 
     assert (error.host, error.credentials, error.detail) == ("api.example.com", ("key-1",), "key-1 is one of openai")
-    assert str(error).startswith("no key was sent to api.example.com: key-1 is one of openai; ")
+    assert str(error).startswith("no key was sent to api.example.com: add hosts=['api.example.com'] to the credential ")
+    assert str(error).endswith("; key-1 is one of openai")
     assert all(argument in str(error) for argument in ("hosts=", "provider=", "base_url="))
+
+
+def test_a_host_without_encryption_is_named_with_its_port() -> None:
+    error = ForeignHost(host="http://llm.example.com", credentials=(), detail="")
+
+    assert "hosts=['llm.example.com:80']" in str(error)
 
 
 def test_every_error_is_shown_to_pickle() -> None:

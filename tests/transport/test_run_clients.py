@@ -147,8 +147,10 @@ def test_a_base_url_that_no_key_may_go_to_fails_the_item_with_the_hosts_to_add(
     (result,) = results_of(ParallelCoordinator(1, pool_of(provider)), build_worker(sdk, way, FOREIGN), items=1)
 
     assert result.error is not None
-    assert result.error.startswith("no key was sent to https://llm.example.com: ")
-    assert "add hosts=['llm.example.com'] to its credential" in result.error
+    told = (
+        "no key was sent to https://llm.example.com: add hosts=['llm.example.com'] to the credential that belongs there"
+    )
+    assert result.error.startswith(told)
     assert provider.statistics().total.calls == 0
 
 
