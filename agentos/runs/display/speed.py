@@ -107,10 +107,12 @@ class SpeedMeter:
     def __init__(self) -> None:
         self._finished: deque[tuple[float, int]] = deque()  # instants, and how many items had finished by then
         self._bounds: deque[tuple[float, SpeedBound | None]] = deque()
+        self._runs_none = False
 
     def observe(self, stats: ProgressStats, keys: Sequence[CredentialState], workers: WorkerCounts, now: float) -> None:
         """Note the state of the run at *now*, in seconds."""
         ran = stats.completed - stats.cached
+        self._runs_none = workers.running == 0
         if self._finished and now < self._finished[-1][0]:  # the clock was set back
             self._finished.clear()
             self._bounds.clear()
@@ -128,12 +130,12 @@ class SpeedMeter:
 
     def describe(self, stats: ProgressStats, now: float) -> list[str]:
         """Return the rate and what bounds it, as far as they are known: ``["12 items/s", "bound by: -j 8"]``."""
-        parts = []
+        bound = self._find_usual_bound()
         since, before = self._finished[0] if self._finished else (now, 0)
         ran = stats.completed - stats.cached - before
-        if ran > 0 and now - since >= _FEWEST_SECONDS:
-            parts.append(format_rate(ran, now - since))
-        bound = self._find_usual_bound()
+        parts = [format_rate(ran, now - since)] if ran > 0 and now - since >= _FEWEST_SECONDS else []
+        if bound is not None and bound.kind == "resting" and self._runs_none:
+            parts = ["standing still"]
         return parts if bound is None else [*parts, f"bound by: {bound.text}"]
 
     def _find_usual_bound(self) -> SpeedBound | None:

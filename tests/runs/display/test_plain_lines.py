@@ -105,7 +105,7 @@ def test_while_nothing_happens_a_tick_tells_what_is_waited_for() -> None:
 
     assert stream.getvalue().splitlines()[2:] == [
         "9/10 (90.0%): done 9, failed 0, 0:00:51, about 0:10:00 left, done at 15:40; "
-        "bound by: cooldowns (the only key; next at 15:34, in 4 min)"
+        "standing still, bound by: cooldowns (the only key; next at 15:34, in 4 min)"
     ]
 
 

@@ -128,7 +128,12 @@ def test_that_all_keys_cool_down_is_shown_at_once_and_no_longer_than_it_is_so() 
         meter.observe(stats(), [LEASED], WorkerCounts(1, 1, 0), NOW + second)
 
     meter.observe(stats(), [key("cooling", 30.0)], WorkerCounts(1, 0, 1), NOW + 10)
-    assert meter.describe(stats(), NOW + 10) == ["bound by: cooldowns (the only key; next at 15:30, in 20 s)"]
+    assert meter.describe(stats(20), NOW + 10) == [
+        "standing still",
+        "bound by: cooldowns (the only key; next at 15:30, in 20 s)",
+    ]
+    meter.observe(stats(), [key("cooling", 30.0)], WorkerCounts(4, 1, 3), NOW + 10.5)
+    assert meter.describe(stats(20), NOW + 10.5)[0] == "57 items/min", "an item still runs"
     meter.observe(stats(), [LEASED], WorkerCounts(1, 1, 0), NOW + 11)
     assert meter.describe(stats(), NOW + 11) == ["bound by: -j 1 (all workers busy)"]
 
