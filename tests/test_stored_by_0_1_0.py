@@ -469,6 +469,8 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
                 "text": "exit 3: it broke",
                 "place": None,
                 "code": "3",
+                "error": "exit 3: it broke",
+                "traceback": None,
             }
         ],
         "other_failures": 0,

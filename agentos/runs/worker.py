@@ -33,6 +33,14 @@ class Worker:
     is_command: bool = False
 
     @property
+    def outputs(self) -> OutputCapture | None:
+        """Where the output of its attempts is captured in this process, if the caller wants that."""
+        from .output.capture import OutputCapture
+
+        found = getattr(self.call, "outputs", None)
+        return found if isinstance(found, OutputCapture) else None
+
+    @property
     def label(self) -> str:
         """A short name for people: ``fix.sh``, ``ask``."""
         if isinstance(self.call, Command):

@@ -16,7 +16,6 @@ from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...runs.journal.journal_files import JournalFiles
-    from ...runs.report.item_states import LastEntry
     from ..terminal.follow import GrowingFile
 
 _PAUSE: Final = 0.2  # seconds between two reads of a followed log
@@ -39,7 +38,7 @@ def logs(
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
 ) -> int:
-    """Print the log of an item: all of its attempts, without secrets. If it has none, say why."""
+    """Print the log of an item: its attempts, what each printed and how it ended, without secrets."""
     from ...runs.context import build_file_name
     from ...runs.journal.journal_files import locate_files
 
@@ -52,6 +51,7 @@ def logs(
     if follow or path.exists():
         shown = _print_log(path, tail=tail, raw=raw, ended=_build_end_check(files, item) if follow else None)
         if shown:
+            _explain_open_end(files, item)
             return ExitCode.OK
     _explain_missing_log(files, item, folder.name, is_empty=path.exists())
     return ExitCode.OK
@@ -121,7 +121,8 @@ def _follow(growing: GrowingFile, ended: Callable[[], bool]) -> bool:
         came = growing.write_new()
         shown = shown or came
         if is_over:
-            return shown
+            _pause()  # the line that says how it ended may follow the journal's entry
+            return growing.write_new() or shown
         if not came:
             _pause()
 
@@ -151,6 +152,25 @@ def _build_end_check(files: JournalFiles, item_id: str) -> Callable[[], bool]:
     return ended
 
 
+def _explain_open_end(files: JournalFiles, item_id: str) -> None:
+    """Say if the log ends because the run was killed; its next start writes that into the log."""
+    from ...errors import JournalError
+    from ...runs.journal.entry_text import replace_surrogates
+    from ...runs.report.item_states import find_last_entry
+    from ...runs.report.status import find_owner
+    from ..terminal.report_text import clean
+
+    if files.size(files.db) is None or find_owner(files.lock) is not None:
+        return
+    try:
+        last = find_last_entry(files, replace_surrogates(item_id))
+    except JournalError:
+        return  # a log needs no journal
+    if last is not None and last.kind == "start":
+        sys.stdout.flush()
+        print(f"agentos: {clean(item_id)} was running when the run was killed; a resume runs it again", file=sys.stderr)
+
+
 def _explain_missing_log(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> None:
     """Print why there is no log, and what the journal has of the item."""
     from ...runs.journal.entry_text import replace_surrogates
@@ -164,13 +184,19 @@ def _explain_missing_log(files: JournalFiles, item_id: str, run: str, *, is_empt
         return
     nothing = "its log is empty" if is_empty else "it printed nothing"
     print(f"agentos: {name} is {last.state}; {nothing}", file=sys.stderr)
-    if last.error is not None:
-        _print_error(last)
+    _print_attempts(files, replace_surrogates(item_id))
 
 
-def _print_error(last: LastEntry) -> None:
-    from ...util.sanitize import make_printable
+def _print_attempts(files: JournalFiles, item_id: str) -> None:
+    """Print what the journal has of the item's attempts, as a log has it."""
+    from ...runs.output.attempt_ends import format_end, format_heading
+    from ...runs.report.attempts import list_attempts
+    from ...runs.report.status import find_owner
 
-    text = last.traceback or last.error or ""
-    for line in text.rstrip("\n").split("\n"):
-        print(make_printable(line))
+    is_on = find_owner(files.lock) is not None
+    for each in list_attempts(files, item_id):
+        print(format_heading(each.number, each.began_at, each.key))
+        if each.kind != "start":
+            print(format_end(each.number, each.kind, each.duration, each.error, each.facts, output=False))
+        elif not is_on:
+            print(f"--- attempt {each.number} interrupted: the run was killed ---")

@@ -112,6 +112,7 @@ class PrintCapture:
         # The journal identifies a worker by these; functools.wraps would also copy the signature.
         call.__module__, call.__qualname__ = (name or worker.name).split(":", 1)
         call.__name__ = call.__qualname__.rpartition(".")[2]
+        setattr(call, "outputs", self._outputs)  # noqa: B010 - the run writes there how each attempt ended
         return call
 
 

@@ -37,7 +37,7 @@ from .error_policy import (
 )
 from .failure_facts import build_failure_facts
 from .item_source import ItemSource
-from .journal_writer import Recorder
+from .journal_writer import JournalRecorder, Recorder
 from .publisher import ResultPublisher
 from .run_state import RunState
 from .shutdown import Shutdown
@@ -70,6 +70,9 @@ class EngineRun:
         self.timers = timers
         self.folder = publisher.folder
         self._publisher = publisher
+        self._outputs = worker.outputs
+        if self._outputs is not None and isinstance(recorder, JournalRecorder):
+            recorder.on_unended = self._outputs.note_killed
         self._running = state.scheduler.running
         self._read_secret = _build_secret_reader(state.pool)
         # Without a journal a result is published by its worker, and may have no receiver.
@@ -192,6 +195,8 @@ class EngineRun:
             facts = build_failure_facts(error, signal, state.masked, with_traceback=traced)
             if trouble is not None:
                 facts["trouble"] = trouble.value
+            if ended is AttemptEnd.LIMIT and (wait := find_requested_delay(error, signal, state.clock.wall())):
+                facts["until"] = round(state.clock.wall() + wait, 3)
             if self.worker.is_command:
                 facts.setdefault("exit", None)  # agentos ended it, or it did not start
                 facts.setdefault("signal", None)
@@ -224,11 +229,14 @@ class EngineRun:
                 recorder.record_failed(attempt, result, trace)
             elif verdict is not Verdict.LATE:
                 recorder.record_end(verdict.value, attempt, result.error, trace)
+            logged = self._note_end(attempt, verdict.value, result) if verdict is not Verdict.LATE else None
             answers_again = self._note_network(verdict, trouble, signal, result, now)
             if announcing:
                 publisher.announcing.append(None)
         finally:
             lock.release()
+        if logged is not None and self._outputs is not None:
+            self._outputs.write_ends(item.id, create=logged)
         if trouble is Trouble.UNREACHABLE:
             self.announce_unreachable()
         elif answers_again:
@@ -251,6 +259,20 @@ class EngineRun:
         if state.may_park and not self._running:
             self.timers.wake()
         return verdict
+
+    def _note_end(self, attempt: Attempt, kind: str, result: WorkflowResult) -> bool | None:
+        """Note how an attempt ended, for the log of its item. The result is for ``write_ends``; never blocks."""
+        if self._outputs is None:
+            return None
+        return self._outputs.note_end(
+            attempt.item.id,
+            attempt.number,
+            result.credential,
+            kind,
+            result.duration,
+            result.error,
+            result.metadata,
+        )
 
     def _note_network(
         self, verdict: Verdict, trouble: Trouble | None, signal: Signal | None, result: WorkflowResult, now: float
@@ -298,6 +320,7 @@ class EngineRun:
                 return False
             self.state.stats.usage += take_usage(attempt)
             self.recorder.record_end("interrupted", attempt, why, None)
+            self._note_end(attempt, "interrupted", self._failure(attempt, why, {}, self.state.clock.now()))
         self._release_late(attempt)
         if self.state.closing:
             self.shutdown.finish_if_idle()
@@ -404,7 +427,10 @@ class EngineRun:
             result.usage = attempt.item.usage
             self._publisher.note_unpublished(attempt.item)
             self.recorder.record_failed(attempt, result, encode_facts(facts, self.state.masked))
+            logged = self._note_end(attempt, "failed", result)
             self._publisher.announcing.append(None)
+        if logged is not None and self._outputs is not None:
+            self._outputs.write_ends(attempt.item.id, create=logged)
         log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
         self._after_failure(result)
         return True

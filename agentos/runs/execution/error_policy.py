@@ -36,6 +36,7 @@ RetryRule = Callable[[BaseException], bool]
 _MAX_TEXT = 20_000  # an exception may quote an answer of megabytes
 
 _DEEPEST = 5  # causes followed
+_SAYS_NOTHING = "Connection error."  # the message of openai's and anthropic's SDK, whatever happened
 # Functions of asyncio, anyio and socket that a timed-out connection was cancelled in.
 _CONNECTS = frozenset({"create_connection", "open_connection", "sock_connect", "_sock_connect", "connect_tcp"})
 
@@ -186,9 +187,11 @@ def format_error(error: BaseException) -> str:
     """Return the error's message, or its type if that is empty.
 
     If it was raised ``from`` an agentos error, that message follows. If an SDK wrapped it, that message stands alone:
-    the SDK adds only "Connection error."
+    the SDK adds only "Connection error.", which is followed by its cause if the network was at fault.
     """
     text, own = _join_messages(error), find_own_error(error)
+    if own is None and text == _SAYS_NOTHING and error.__cause__ is not None:
+        return f"{text} {type(error.__cause__).__name__}: {_join_messages(error.__cause__)}"[:_MAX_TEXT]
     if own is None or own is error:
         return text
     cause = _join_messages(own)

@@ -112,6 +112,7 @@ class JournalRecorder:
         self._selected: set[str] = set()
         self.strict = state.options.start == "strict"
         self.resumes = len(journal.known) > 0 or self._selects
+        self.on_unended: Callable[[str, int, float, str | None], object] | None = None  # of attempts without an end
         self._mask = None if state.secrets is None else Redaction(state.secrets.masker, windows=value_windows).masked
         self._warned = False  # of a value that is not JSON
         self._wall = state.clock.wall
@@ -222,6 +223,8 @@ class JournalRecorder:
             item.duplicate = True  # the recorded result stays
         else:
             item.attempts = row.attempt or 0
+            if row.kind == "start" and self.on_unended is not None:
+                self.on_unended(item.id, item.attempts, row.at, row.credential)
             item.usage = RecordedFacts.parse(row.usage, row.flags).usage
 
     # -- recorded by this run ---------------------------------------------------------------------------------

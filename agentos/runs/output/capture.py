@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...util.private_folder import PrivateFolder
 from ...util.sanitize import make_printable, shorten
+from .attempt_ends import format_end, format_heading
 from .item_log import MAX_LOG_SIZE, ItemLog, LogFolder
 from .line_buffer import LineBuffer, cut, cut_start, split
 from .stream_redaction import StreamRedactor
@@ -83,12 +84,13 @@ class OutputCapture:
         self._wall = wall
         self._logs = None if logs is None else LogFolder(logs, longest_log, inside=folder)
         self._open: dict[str, ItemOutput] = {}
+        self._printed: set[str] = set()  # items whose attempt has ended, and has output in their log
 
     def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> ItemOutput:
         """Open the output of one attempt. The caller finishes it."""
         log = None
         if self._logs is not None:
-            log = self._logs.open_attempt(item_id, self._heading(attempt, credential_name))
+            log = self._logs.open_attempt(item_id, format_heading(attempt, self._wall(), credential_name))
         output = self._open[item_id] = ItemOutput(self, item_id, index, credential_name, log)
         return output
 
@@ -102,15 +104,50 @@ class OutputCapture:
         output = self._open.get(item_id)
         return None if output is None else output.last_line
 
-    def discard(self, output: ItemOutput) -> None:
-        """Forget a finished output."""
+    def discard(self, output: ItemOutput, *, printed: bool) -> None:
+        """Forget a finished output; *printed*: it has something in the item's log."""
         if self._open.get(output.item_id) is output:
             self._open.pop(output.item_id, None)
+        if printed:
+            self._printed.add(output.item_id)
 
-    def _heading(self, attempt: int, credential_name: str | None) -> str:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._wall()))
-        key = "" if credential_name is None else f", key {make_printable(credential_name, tabs=False)}"
-        return f"--- attempt {attempt}, {at}{key} ---"
+    def note_end(
+        self,
+        item_id: str,
+        number: int,
+        key: str | None,
+        kind: str,
+        seconds: float,
+        error: str | None,
+        facts: Mapping[str, Any],
+    ) -> bool | None:
+        """Note how an attempt ended, for the log of its item; see ``format_end``. Never blocks.
+
+        Returns what to call ``write_ends`` with; None: nothing is to be written now.
+        """
+        if self._logs is None:
+            return None
+        printed = item_id in self._printed
+        self._printed.discard(item_id)
+        if kind == "done" and not printed and number == 1:
+            return None  # the journal has it; a log would have nothing else
+        heading = format_heading(number, self._wall() - seconds, key)
+        end = format_end(number, kind, seconds, error, facts, output=printed)
+        self._logs.ends.add(item_id, heading, end, printed=printed)
+        if printed or kind == "failed":
+            return True
+        return False if kind == "done" else None
+
+    def note_killed(self, item_id: str, number: int, at: float, key: str | None) -> None:
+        """Note that an attempt of an earlier session began at *at* and did not end."""
+        if self._logs is not None:
+            end = f"--- attempt {number} interrupted: the run was killed ---"
+            self._logs.ends.add(item_id, format_heading(number, at, key), end, printed=None)
+
+    def write_ends(self, item_id: str, *, create: bool) -> None:
+        """Write the noted ends of an item to its log; not *create*: only if there is a log."""
+        if self._logs is not None:
+            self._logs.write_ends(item_id, create=create)
 
 
 class ItemOutput:
@@ -173,7 +210,7 @@ class ItemOutput:
             self._log.close()
             path = self._log.path if self._log.has_begun else None
         outputs = self._outputs
-        outputs.discard(self)
+        outputs.discard(self, printed=path is not None)
         if outputs.screen is not None:
             outputs.screen.attempt_ended(self.item_id, self.index, path)
         end, head = bytes(self._end[-outputs.keep :]), None

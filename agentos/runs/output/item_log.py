@@ -9,11 +9,13 @@ from pathlib import Path
 
 from ...util.private_folder import PrivateFolder, folder_of, make_folders
 from ..context import build_file_name
+from .attempt_ends import PendingEnds
 
 log = logging.getLogger("agentos")
 
 MAX_LOG_SIZE = 100_000_000
 _MAX_OPEN = 64
+_LONGEST_END = 4_096  # bytes
 
 
 class LogFolder:
@@ -28,20 +30,44 @@ class LogFolder:
         self._inside = inside
         self.max_size = longest
         self.may_stay_open = threading.Semaphore(_MAX_OPEN)  # other logs are opened for each write
+        self.ends = PendingEnds()
         self._has_warned = False
 
     def open_attempt(self, item_id: str, heading: str) -> ItemLog:
         """Return the log of one attempt; *heading* precedes its output."""
-        return ItemLog(self, self.folder / f"{build_file_name(item_id)}.log", heading)
+        return ItemLog(self, item_id, heading)
 
-    def open(self, name: str) -> int:
+    def find_path(self, item_id: str) -> Path:
+        """Return the path of the item's log."""
+        return self.folder / f"{build_file_name(item_id)}.log"
+
+    def open(self, name: str, *, create: bool = True) -> int:
         """Open a log to append to it. Raise UnsafePath if it is not a regular file of this user."""
-        if self._inside is None:
+        if self._inside is None and create:
             make_folders(self.folder.parent)
         with folder_of(self.folder, self._inside) as parent:
-            parent.make(self.folder.name)
+            if create:
+                parent.make(self.folder.name)
             with parent.enter(self.folder.name) as folder:
-                return folder.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+                return folder.open(name, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
+
+    def write_ends(self, item_id: str, *, create: bool) -> None:
+        """Write the pending ends of an item to its log; without one, and if not *create*, forget them."""
+        if item_id not in self.ends:
+            return  # written with the heading of the next attempt
+        path = self.find_path(item_id)
+        try:
+            with self.ends.lock:
+                file = self.open(path.name, create=create)
+                try:
+                    _write(file, self.ends.take(item_id, _read_tail(file)))
+                finally:
+                    os.close(file)
+        except FileNotFoundError:
+            self.ends.drop(item_id)
+        except OSError as error:
+            self.ends.drop(item_id)
+            self.warn_once(path, error)
 
     def warn_once(self, path: Path, error: OSError) -> None:
         if not self._has_warned:
@@ -56,8 +82,9 @@ class LogFolder:
 class ItemLog:
     """The log of one attempt. The file is created with the first bytes."""
 
-    def __init__(self, folder: LogFolder, path: Path, heading: str) -> None:
-        self.path = path
+    def __init__(self, folder: LogFolder, item_id: str, heading: str) -> None:
+        self.path = folder.find_path(item_id)
+        self._item_id = item_id
         self._folder = folder
         self._heading = heading
         self._file: int | None = None
@@ -111,10 +138,14 @@ class ItemLog:
         if stays_open:
             self._file = file
         try:
-            if not self._begun:
+            if self._begun:
+                _write(file, data)
+            else:
                 self._begun = True
-                data = _new_line_if_needed(file) + self._heading.encode("utf-8", "replace") + b"\n" + data
-            _write(file, data)
+                heading = self._heading.encode("utf-8", "replace") + b"\n"
+                with self._folder.ends.lock:
+                    ends = self._folder.ends.take(self._item_id, _read_tail(file))
+                    _write(file, ends + heading + data)
         finally:
             if not stays_open:
                 os.close(file)
@@ -126,7 +157,7 @@ def _write(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _new_line_if_needed(file: int) -> bytes:
-    """Return a line feed if an earlier attempt ended within a line."""
+def _read_tail(file: int) -> bytes:
+    """Return the last bytes of the log: enough for the line with which an attempt ends."""
     size = os.fstat(file).st_size
-    return b"\n" if size and os.pread(file, 1, size - 1) != b"\n" else b""
+    return os.pread(file, _LONGEST_END, max(0, size - _LONGEST_END))

@@ -44,6 +44,7 @@ class FailureGroup:
     text: str
     place: str | None = None
     code: str | None = None
+    traceback: str | None = None  # of the example
 
     def as_json(self) -> dict[str, Any]:
         """Return the failures as a JSON object."""
@@ -55,6 +56,8 @@ class FailureGroup:
             "text": self.text,
             "place": self.place,
             "code": self.code,
+            "error": self.text,
+            "traceback": self.traceback,
         }
 
 
@@ -73,6 +76,7 @@ class FailureCauses:
         error_type: str | None,
         place: str | None = None,
         code: str | int | None = None,
+        traceback: str | None = None,
     ) -> None:
         text = error or error_type or "no reason was recorded"
         cause = "" if place is not None else normalize_error(text, item_id)
@@ -81,7 +85,7 @@ class FailureCauses:
         if found is not None:
             found.count += 1
         elif len(self._found) < self._most:
-            self._found[key] = _GroupCount(item_id, text[:_READ])
+            self._found[key] = _GroupCount(item_id, text[:_READ], traceback)
         else:
             self.others += 1
 
@@ -97,18 +101,20 @@ class FailureCauses:
                 found.text,
                 place,
                 code,
+                found.traceback,
             )
             for (cause, error_type, place, code), found in ordered
         )
 
 
 class _GroupCount:
-    __slots__ = ("count", "example", "text")
+    __slots__ = ("count", "example", "text", "traceback")
 
-    def __init__(self, example: str, text: str) -> None:
+    def __init__(self, example: str, text: str, traceback: str | None) -> None:
         self.count = 1
         self.example = example
         self.text = text
+        self.traceback = traceback
 
 
 def normalize_error(text: str, item_id: str = "") -> str:

@@ -29,6 +29,7 @@ _WALK: Final = (
     "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end, "
     "case when kind = 'failed' then detail ->> '$.place' end, "
     "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end, "
+    "case when kind = 'failed' then detail ->> '$.traceback' end, "
     "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end, usage, "
     "case when kind = 'done' then flags ->> '$.redacted' end, kind = 'done' and detail is not null "
     "from entries where seq <= ? order by seq"
@@ -122,6 +123,7 @@ class JournalScan:
         detail: str | None,
         place: str | None,
         code: str | int | None,
+        traceback: str | None,
         trouble: str | None,
         usage: str | None,
         redacted: int | None,
@@ -156,7 +158,7 @@ class JournalScan:
             if session is not None:
                 session.finished += 1
             if state is RecordedState.FAILED:
-                self.causes.add(item, error, detail, place, code)
+                self.causes.add(item, error, detail, place, code, traceback)
         elif state is not None:
             self._keep(state, item)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import threading
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from agentos.cli.terminal.follow import GrowingFile, SanitizedLines
 from agentos.cli.usage_error import UsageError
 from agentos.runs.context import build_file_name
 
-from ...runs.sample_runs import Child, run, stop_after
+from ...runs.sample_runs import Child, crashed, run, stop_after
 from ..invoke import call
 
 
@@ -67,8 +68,32 @@ def test_without_a_log_the_recorded_error_is_shown(folder: Path, capsys: pytest.
 
     told = capsys.readouterr()
     assert "odd-1 is failed; it printed nothing" in told.err
-    assert told.out.startswith("Traceback")
-    assert told.out.endswith("KeyError: 'weather'\n")
+    lines = told.out.splitlines()
+    assert re.fullmatch(r"--- attempt 1, \S+ \S+ ---", lines[0])
+    assert lines[1] == "Traceback (most recent call last):"
+    assert lines[-2] == "KeyError: 'weather'"
+    assert re.fullmatch(r"--- attempt 1 failed after .*: KeyError: 'weather' \(.* in by_fate\) ---", lines[-1])
+
+
+def test_without_a_log_an_attempt_that_was_killed_with_its_run_reads_interrupted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashed(folder)
+
+    call(logs, "r", "slow")
+
+    assert capsys.readouterr().out.splitlines()[1:] == ["--- attempt 1 interrupted: the run was killed ---"]
+
+
+def test_a_log_that_ends_because_its_run_was_killed_is_explained(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    crashed(folder)
+    write_log(folder, "slow", b"half a line")
+
+    call(logs, "r", "slow")
+
+    assert b"slow was running when the run was killed" in capfdbinary.readouterr().err
 
 
 def test_without_a_log_it_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +104,10 @@ def test_without_a_log_it_says_why(folder: Path, capsys: pytest.CaptureFixture[s
     call(logs, "r", "later")
 
     told = capsys.readouterr()
-    assert told.out == ""
+    assert [line.partition(",")[0].partition(" after")[0] for line in told.out.splitlines()] == [
+        "--- attempt 1",
+        "--- attempt 1 done",
+    ]
     assert [line.split(": ")[1] for line in told.err.splitlines() if line.startswith("agentos")] == [
         "a is done; its log is empty",
         "later has not started; agentos show r tells how the run stands",
@@ -135,7 +163,7 @@ def test_a_log_is_followed_until_its_item_ends(
         assert call(logs, "r", "slow", "-f") == 0
 
     assert capfdbinary.readouterr().out == b"one\ntwo\nthree\n"
-    assert len(pauses) == 2
+    assert len(pauses) == 3  # the last for the line that says how it ended
 
 
 def test_following_an_item_that_has_ended_ends_though_the_run_goes_on(

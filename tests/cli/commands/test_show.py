@@ -250,7 +250,11 @@ def test_as_json_it_is_one_object(base: Path, capsys: pytest.CaptureFixture[str]
 
     found = json.loads(shown(capsys, "--json"))
 
-    assert (found["name"], found["counts"]["done"], found["failures"][0]["count"]) == ("nightly", 1, 1)
+    (failure,) = found["failures"]
+    assert (found["name"], found["counts"]["done"], failure["count"]) == ("nightly", 1, 1)
+    assert (failure["error_type"], failure["place"]) == ("ValueError", "runs/sample_runs.py:27 in by_fate")
+    assert failure["error"] == "bad-1: no 'fieldbad-1' in /data/bad-1.json, line 5"
+    assert failure["traceback"].endswith(f"ValueError: {failure['error']}\n")
 
 
 def test_items_are_listed_one_a_line(base: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,12 @@ def test_retries_are_counted_and_kept_apart_in_the_log(place: Place) -> None:
     assert place.results()[0]["attempts"] == 2
     log = place.run("logs", "r", "a").lines
     assert [line for line in log if not line.startswith("---")] == ["try 1", "try 2"]
-    assert [line[:13] for line in log if line.startswith("---")] == ["--- attempt 1", "--- attempt 2"]
+    assert [line.split(" after ")[0][:20] for line in log if line.startswith("---")] == [
+        log[0][:20],
+        "--- attempt 1 failed",
+        log[3][:20],
+        "--- attempt 2 done",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -216,13 +221,14 @@ def test_a_run_can_be_looked_at_while_it_is_on_and_after(place: Place) -> None:
 
     assert program.ended().code == 1
     followed = follower.ended()
-    assert (followed.code, followed.lines[-1]) == (0, "bye")
+    assert (followed.code, followed.lines[-2]) == (0, "bye")
+    assert followed.lines[-1].startswith("--- attempt 1 done after ")
     shown = place.run("show").out
     assert "3 of 4 done, 1 failed" in shown
     assert "exit 9" in shown
     assert "agentos retry night" in shown
-    assert place.run("logs", "night", "bad").lines[-1] == "no good"
-    assert place.run("logs", "night", "ba", "--tail", "1").lines == ["no good"]
+    assert place.run("logs", "night", "bad").lines[-2] == "no good"
+    assert place.run("logs", "night", "ba", "--tail", "2").lines[0] == "no good"
     assert "no good" in place.run("show", "night", "--failed").out
     nothing = place.run("logs", "night", "nobody")
     assert nothing.code == 2

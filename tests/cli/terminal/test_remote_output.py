@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,13 @@ def test_two_attempts_of_an_item_have_an_output_each(seating: Any, tmp_path: Pat
     seating()
 
     run(["tea"], fails_once, OutputCapture(tmp_path / "logs"), pool=CredentialCoordinator([SECRET]), retries=1)
-    first, second = (tmp_path / "logs" / "tea.log").read_text().split("--- attempt ")[1:]
+    first, failed, second, done = (tmp_path / "logs" / "tea.log").read_text().split("--- attempt ")[1:]
 
-    assert first.splitlines()[1:] == ["attempt 1 of tea", "half a line"]
+    assert first.splitlines()[1:4] == ["attempt 1 of tea", "half a line", "Traceback (most recent call last):"]
+    assert first.endswith("agentos.errors.Transient: once\n")
+    assert re.match(r"1 failed after .*: Transient: once \(.* in fails_once\); the item is retried ---", failed)
     assert second.splitlines()[1:] == ["attempt 2 of tea"]
+    assert done.startswith("2 done after ")
     assert "key key-1" in second
 
 
@@ -151,8 +155,9 @@ def test_the_output_of_an_attempt_that_is_lost_ends_with_it(
     places.add_slot()
     values = running.result(WAIT)
     gates.go_on.set()
-    first, second = (tmp_path / "logs" / "tea.log").read_text().split("--- attempt ")[1:]
+    first, lost, second, _ = (tmp_path / "logs" / "tea.log").read_text().split("--- attempt ")[1:]
 
+    assert lost.startswith("1 failed after ")
     assert values == {"tea": "tea"}
     assert first.splitlines()[1:] == ["attempt 1"]
     assert second.splitlines()[1:] == ["attempt 2"]

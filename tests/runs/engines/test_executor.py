@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -156,6 +157,17 @@ def test_what_a_worker_says_comes_home(
     assert (result.attempts, stats.limited, stats.retried) == (2, 1, 0)
     assert [r.message for r in caplog.records if r.name == "agentos.worker"] == ["[1] attempt 1", "[1] attempt 2"]
     assert any("rate-limited for 0.0s" in record.message for record in caplog.records)
+
+
+def test_a_failure_comes_home_with_its_place_and_its_traceback(executor: Executor) -> None:
+    _, (result,) = ParallelCoordinator(1, engine=executor).execute_parallel([3], engine_workers.three_fails, str)
+
+    facts = result.metadata
+    assert facts["error_type"] == "Picky"
+    assert re.fullmatch(r".*engine_workers\.py:\d+ in three_fails", facts["place"])
+    lines = facts["traceback"].splitlines()
+    assert lines[-2:] == ['    raise Picky(3, "no threes")', "tests.runs.engines.engine_workers.Picky: 3: no threes"]
+    assert not any("agentos/runs" in line for line in lines)
 
 
 def test_a_value_that_cannot_travel_fails_its_item_alone(executor: Executor) -> None:

@@ -284,3 +284,10 @@ def test_an_error_is_formatted_as_its_message_or_its_type() -> None:
     assert format_error(ValueError("bad")) == "bad"
     assert format_error(ValueError()) == "ValueError"
     assert format_error(Speechless()) == "Speechless"
+
+
+def test_a_connection_error_of_an_sdk_says_what_went_wrong() -> None:
+    error = RuntimeError("Connection error.")
+    error.__cause__ = OSError("[Errno -2] Name or service not known")
+
+    assert format_error(error) == "Connection error. OSError: [Errno -2] Name or service not known"

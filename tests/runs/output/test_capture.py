@@ -123,11 +123,12 @@ def test_each_attempt_has_its_heading_on_a_line_of_its_own(tmp_path: Path) -> No
         item = made.open("item", 0, attempt, key)
         item.write("stdout", b"no end")
         item.finish()
+        made.note_end("item", attempt, key, "retry", 1.0, "no", {})
 
     lines = (tmp_path / "logs" / "item.log").read_text().split("\n")
     assert re.fullmatch(r"--- attempt 1, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, key alice ---", lines[0])
-    assert re.fullmatch(r"--- attempt 2, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d ---", lines[2])
-    assert lines[1::2] == ["no end", "no end"]
+    assert re.fullmatch(r"--- attempt 2, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d ---", lines[3])
+    assert [lines[1], lines[4]] == ["no end", "no end"]
 
 
 def test_a_log_is_private_and_an_item_that_says_nothing_has_none(tmp_path: Path) -> None:
