@@ -7,10 +7,15 @@ BENCH_VENV := .venv-bench
 unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench crash fuzz soak format clean
+.PHONY: demo pictures test check bench crash fuzz soak format clean
 
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
+
+# The pictures of the README.
+pictures: $(VENV)/run.stamp
+	$(VENV)/bin/python examples/live_picture.py
+	$(VENV)/bin/python examples/show_picture.py
 
 # In three processes: many tests wait for processes, signals or the clock, and two cores have room for that.
 TEST_PROCESSES ?= 3

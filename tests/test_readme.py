@@ -228,7 +228,6 @@ exit 0
 
 
 def test_the_recipe_for_coding_agents_pays_no_agent_twice_and_loses_no_issue(newcomer: Newcomer) -> None:
-    newcomer.write("agentos.toml", file_of("agentos.toml"))
     newcomer.write("fix_issue.py", (ROOT / "examples" / "fix_issue.py").read_text())
     newcomer.write("issues.txt", "".join(f"{number}\n" for number in range(1, 7)))
     newcomer.tool("claude", CLAUDE)
@@ -258,8 +257,7 @@ def test_the_recipe_for_coding_agents_pays_no_agent_twice_and_loses_no_issue(new
 
 
 def test_the_recipe_for_prompts_asks_each_of_them_once(newcomer: Newcomer) -> None:
-    for name in ("ask.py", "night.toml"):
-        newcomer.write(name, file_of(name))
+    newcomer.write("ask.py", file_of("ask.py"))
     prompts = [{"id": f"q{number}", "prompt": f"What is {number}?"} for number in range(12)]
     newcomer.write("prompts.jsonl", "".join(f"{json.dumps(prompt)}\n" for prompt in prompts))
     plan = organisations({"acme": 1, "globex": 1}, rpm=6_000)
