@@ -219,6 +219,12 @@ def reason_of(report: Callable[[ItemLease], object], requester: str | None = "IS
             "openai answered 429: rate_limit_exceeded; retry-after: 20 (ISSUE-07)",
         ),
         (
+            lambda lease: lease.report(
+                Signal(Event.LIMITED, 20.0, evidence=("status 429", "exception urllib.HTTPError"), status=429)
+            ),
+            "the provider answered 429 (ISSUE-07)",
+        ),
+        (
             lambda lease: lease.report(Signal(Event.LIMITED, 20.0, evidence=("the gateway said so",))),
             "the gateway said so (ISSUE-07)",
         ),

@@ -270,7 +270,8 @@ def describe_answer(grant: Grant, signal: Signal) -> str:
     """Return ``openai answered 429: rate_limit_exceeded (ISSUE-07)``, or the evidence if there was no answer."""
     why = signal.why
     if signal.status is not None:
-        details = [each for each in signal.evidence if each not in (f"status {signal.status}", str(signal.status))]
+        known = (f"status {signal.status}", str(signal.status))
+        details = [each for each in signal.evidence if each not in known and not each.startswith("exception ")]
         who = "the provider" if signal.provider in GENERIC_PROVIDERS else signal.provider
         why = ": ".join([f"{who} answered {signal.status}", *filter(None, ["; ".join(map(_strip_place, details))])])
     return f"{why[: _LONGEST_EVIDENCE - 100]} ({grant.requester})" if grant.requester and why else why
