@@ -54,6 +54,7 @@ class RunOptions:
     retry_failed: bool = False
     reopen: Collection[str] = ()
     reopen_changed: bool = False
+    results_file: bool = True
     accept_loss: bool = False
     accept_worker: bool = False
     start: str = "queued"

@@ -5,7 +5,6 @@ Results are rewritten at each start, so a mistyped name must not overwrite anoth
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import stat
@@ -59,13 +58,9 @@ def _is_ours(option: str, path: str) -> bool:
         line = file.readline(1 << 20)
     if option == "joblog":
         return line.startswith(b"Seq\tHost\t")
-    if not line.endswith(b"\n"):
-        return line.startswith(b'{"id":')  # the first line, cut short by a crash, or very long
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and {"id", "outcome", "attempts"} <= found.keys()
+    from ...runs.exports.results_file import holds_results
+
+    return holds_results(line)
 
 
 def _is_same(path: str, other: str | int) -> bool:

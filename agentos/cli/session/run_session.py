@@ -274,6 +274,7 @@ class _Session:
             retry_failed=request.flags.retry_failed,
             reopen=() if reopen is None else reopen.ids,
             reopen_changed=reopen is not None and reopen.changed,
+            results_file=False,  # SessionRecords writes it
             accept_loss=request.flags.force,
             accept_worker=request.flags.new_command,
             on_begin=partial(self._begin, command),

@@ -377,6 +377,7 @@ class JournalRecorder:
 
     def _publish(self, results: Sequence[WorkflowResult]) -> None:
         """Publish results that are on disk."""
+        self._publisher.write_results(results)
         state, lock = self._state, self._state.lock
         if not lock.acquire(False):
             acquire_contended(lock)

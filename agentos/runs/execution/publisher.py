@@ -8,6 +8,7 @@ from typing import Any
 
 from ..context import CheckpointFolder
 from ..core.records import Item
+from ..exports.results_file import ResultsFile
 from ..progress import Progress, ProgressDispatcher
 from ..results import WorkflowResult
 from .run_state import RunState
@@ -29,6 +30,7 @@ class ResultPublisher:
         self.progress = ProgressDispatcher(state.options.on_progress)
         self.wants_items = self.progress.wants_items
         self.listening = False  # the caller waits for a single result, not only for the end
+        self.results_file: ResultsFile | None = None
         self._streamed = streamed
         self._results: list[WorkflowResult] = []
         self._finished = None if state.stats.total is None else bytearray(state.stats.total)
@@ -92,6 +94,11 @@ class ResultPublisher:
         stats = self._stats
         stats.redacted += result.redacted
         stats.not_json += result.value_repr is not None
+
+    def write_results(self, results: Sequence[WorkflowResult]) -> None:
+        """Write results that are on disk to the results file, if there is one: before anybody is told of them."""
+        if self.results_file is not None:
+            self.results_file.add_all(results, self._state.clock.wall())
 
     def announce(self, results: Sequence[WorkflowResult]) -> None:
         """Announce noted results, outside the lock: wake the caller that waits for them, and emit their events."""

@@ -11,11 +11,13 @@ from ...errors import InputFailed
 from ...pool.protocols import RunPool
 from ...pool.requests import NO_LABELS, Labels
 from ...util.clock import Clock
+from ...util.private_folder import PrivateFolder
 from ..context import CheckpointFolder, HttpClients
 from ..core.item_scheduler import ItemScheduler
 from ..core.records import Attempt
 from ..core.states import Cause
 from ..engines.protocol import Engine
+from ..exports.results_file import open_results
 from ..journal import Journal
 from ..options import RunOptions
 from ..results import ProgressStats, WorkflowResult
@@ -89,6 +91,8 @@ class Run:
         self._end_pool_run: Callable[[], None] = getattr(pool or secrets, "end_run", lambda: None)
         self._engine: Engine | None = None
         self._stopped_at = 0.0
+        self._journal = journal
+        self._results_folder: PrivateFolder | None = None
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -102,6 +106,23 @@ class Run:
             if self.recorder.resumes:
                 self.source.unchanged = self.recorder.compare_list(ids, self.source.payloads)
             self.recorder.record_plan(ids)
+
+    def open_results(self) -> None:
+        """Write the results of earlier runs to the results file beside the journal, to which this run adds its own."""
+        state = self.state
+        if self._journal is None or not state.options.results_file:
+            return
+        files = self._journal.files
+        self._results_folder = folder = PrivateFolder.at(files.db.parent)
+        self.publisher.results_file = open_results(files, folder, retry_failed=state.options.retry_failed)
+
+    def _close_results(self) -> None:
+        file, self.publisher.results_file = self.publisher.results_file, None
+        if file is not None:
+            file.close(repair=not self.shutdown.is_forced)
+        folder, self._results_folder = self._results_folder, None
+        if folder is not None:
+            folder.close()
 
     def begin(self, engine: Engine) -> None:
         """Start the workers."""
@@ -143,7 +164,10 @@ class Run:
 
     def conclude(self) -> None:
         """Record unfinished items, close the journal, publish the last event. Only the first call has an effect."""
-        self.shutdown.conclude()
+        try:
+            self.shutdown.conclude()
+        finally:
+            self._close_results()
         self._end_pool_run()
 
     def raise_error(self, results: list[WorkflowResult] | None) -> None:

@@ -20,7 +20,7 @@ class RecordedFacts:
     def parse(cls, usage: str | None, flags: str | None) -> RecordedFacts:
         """Parse the text of both columns."""
         if usage is None and flags is None:
-            return _NO_FACTS
+            return NO_FACTS
         figures, found = _parse(usage), _parse(flags)
         return cls(Usage.from_json(figures) if isinstance(figures, dict) else None, found or {})
 
@@ -52,4 +52,4 @@ def _parse(text: str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-_NO_FACTS = RecordedFacts()
+NO_FACTS = RecordedFacts()  # never changed

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
 
+from ...util.json_encoder import build_encoder
 from ..core.records import ItemText
 from ..journal.entry_text import replace_surrogates
 from ..journal.journal_files import JournalFiles
 from ..results import WorkflowResult
 from .finished_items import FinishedItem, FinishedItems
 from .item_codec import LONGEST_IN_RESULTS, cut_item
-from .recorded_facts import RecordedFacts, build_flags
-from .value_codec import encode_value
+from .recorded_facts import NO_FACTS, RecordedFacts, build_flags
 
+_encode = build_encoder()
 _NO_ITEM: Final = ItemText(None, {})
 _TRUNCATED: Final = '"item_truncated":true,'
 
@@ -39,7 +40,7 @@ def format_result(
         replace_surrogates(result.item_id),
         result.outcome,
         result.item_text if longest_item and result.item_text is not None else _NO_ITEM,
-        encode_value(result.value, None).text,
+        None if result.value is None else _encode(result.value),
         result.value_repr,
         None if result.error is None else replace_surrogates(result.error),
         None if result.success else result.metadata,
@@ -48,7 +49,7 @@ def format_result(
         round(result.duration, 4),
         result.index if result.index >= 0 else None,
         round(finished_at, 4),
-        RecordedFacts(result.usage, flags),
+        RecordedFacts(result.usage, flags) if flags or result.usage is not None else NO_FACTS,
     )
     return format_finished(finished, longest_item)
 
@@ -58,7 +59,7 @@ def format_finished(finished: FinishedItem, longest_item: int = LONGEST_IN_RESUL
 
     Its value is JSON already and is inserted as it is, because it may be large.
     """
-    value_repr, facts, failure = finished.value_repr, finished.facts, finished.failure or {}
+    value_repr, facts, failure = finished.value_repr, finished.facts, finished.failure
     item = _format_item(finished.item, longest_item) if longest_item else ""
     shown = "" if value_repr is None else f'"value_repr":{_quoted(value_repr)},'
     if facts.value_type is not None:
@@ -67,13 +68,15 @@ def format_finished(finished: FinishedItem, longest_item: int = LONGEST_IN_RESUL
         shown += '"redacted":true,'
     usage = "null" if facts.usage is None else json.dumps(facts.usage.to_json(), separators=(",", ":"))
     more = ""  # the keys that only a failed item has
-    if finished.failure is not None:
+    if failure is not None:
         more = "".join(f',"{name}":{json.dumps(failure.get(name))}' for name in ("place", "traceback", "tail"))
+    error_type = failure.get("error_type") if failure else None
+    index = "null" if finished.index is None else finished.index
     return (
-        f'{{"id":{_quoted(finished.id)},"outcome":{_quoted(finished.outcome)},{item}"value":{_one_line(finished.value)},{shown}'
-        f'"error":{_or_null(finished.error)},"error_type":{_or_null(failure.get("error_type"))},"attempts":{finished.attempts:d},'
-        f'"credential":{_or_null(finished.credential)},"duration":{json.dumps(finished.duration)},"index":{json.dumps(finished.index)},'
-        f'"finished_at":{json.dumps(finished.finished_at)},"usage":{usage}{more}}}'
+        f'{{"id":{_quoted(finished.id)},"outcome":"{finished.outcome}",{item}"value":{_one_line(finished.value)},{shown}'
+        f'"error":{_or_null(finished.error)},"error_type":{_or_null(error_type)},"attempts":{finished.attempts:d},'
+        f'"credential":{_or_null(finished.credential)},"duration":{finished.duration!r},"index":{index},'
+        f'"finished_at":{finished.finished_at!r},"usage":{usage}{more}}}'
     )
 
 

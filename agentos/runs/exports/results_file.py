@@ -6,16 +6,18 @@ full disk or an editor did to the file; then results are appended as they come.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from agentos.errors import JournalError, JournalInUse
 
 from ...util.private_folder import PrivateFolder, folder_of
-from ..journal.journal_files import locate_files
+from ..journal.journal_files import DATABASE_NAME, JournalFiles, beside, locate_files
 from ..report.status import find_owner
 from ..results import WorkflowResult
 from .append_file import AppendOnlyFile, is_ordinary
@@ -26,6 +28,43 @@ from .result_line import format_finished, format_result
 log = logging.getLogger("agentos")
 
 RESULTS_NAME: Final = "results.jsonl"
+_LONGEST_LINE: Final = 1 << 20
+
+
+def open_results(files: JournalFiles, folder: PrivateFolder, *, retry_failed: bool) -> ResultsFile | None:
+    """Open the results file beside a journal; None, with a warning, if another file has its name.
+
+    *folder* is the open folder of the journal.
+    """
+    is_run_folder = files.db.name == DATABASE_NAME
+    path = files.db.with_name(RESULTS_NAME) if is_run_folder else beside(files.db, f".{RESULTS_NAME}")
+    try:
+        taken = folder.find(path.name) is not None and not _starts_with_result(folder, path.name)
+    except OSError as error:
+        log.warning("results are not written to a file: %s", error)
+        return None
+    if taken:
+        log.warning(
+            "results are not written to %s, because that file does not hold results; they are in %s", path, files.db
+        )
+        return None
+    return ResultsFile(path, files.db, retry_failed=retry_failed, folder=folder)
+
+
+def _starts_with_result(folder: PrivateFolder, name: str) -> bool:
+    with open(folder.open(name, os.O_RDONLY), "rb") as file:
+        return holds_results(file.readline(_LONGEST_LINE))
+
+
+def holds_results(line: bytes) -> bool:
+    """Return whether *line*, the first of a file, is a result, or the file is empty."""
+    if not line.endswith(b"\n"):
+        return not line or line.startswith(b'{"id":')  # cut short by a crash, or very long
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and {"id", "outcome", "attempts"} <= found.keys()
 
 
 class ResultsFile:
@@ -61,24 +100,27 @@ class ResultsFile:
 
     def add(self, result: WorkflowResult, finished_at: float) -> None:
         """Append *result*, unless it is cached and so already there. Thread-safe."""
-        if result.cached:
-            return
-        line = format_result(result, finished_at, self._longest_item)
+        self.add_all((result,), finished_at)
+
+    def add_all(self, results: Iterable[WorkflowResult], finished_at: float) -> None:
+        """Append those of *results* that are not cached, in one write. Thread-safe."""
+        lines = [format_result(result, finished_at, self._longest_item) for result in results if not result.cached]
         with self._lock:
             # After a gap nothing is appended: `close` rewrites the file, or it ends where it is intact.
-            if self._whole or not self._ordinary:
-                self._whole = self._lines.add(line) and self._whole
+            if lines and (self._whole or not self._ordinary):
+                self._whole = self._lines.add("\n".join(lines)) and self._whole
 
-    def close(self) -> bool:
+    def close(self, *, repair: bool = True) -> bool:
         """Rewrite the file if it differs from the closed journal, and return whether it is complete.
 
+        Without *repair* it is left to the next run, because this one has to end at once.
         It differs if it lacks lines, lacks items that the run was to add and did not reach, or has indexes of an
         earlier input.
         """
         with self._lock:
             in_place = self._lines.is_same_file()
             self._lines.close()
-            if self._ordinary and not (self._whole and in_place and self._is_as_recorded()):
+            if repair and self._ordinary and not (self._whole and in_place and self._is_as_recorded()):
                 self._whole = self._rewrite(ALL)
             return self._whole
 

@@ -54,7 +54,8 @@ class ParallelCoordinator:
     seconds. A duration is a number of seconds, or text such as ``"5m"``.
 
     ``retry_failed`` runs failed items of an earlier call again. ``reopen`` (ids) and ``reopen_changed`` (items whose
-    content changed) run items of a list again even if they are done, and no others.
+    content changed) run items of a list again even if they are done, and no others. Unless ``results_file`` is False,
+    results are also written to ``results.jsonl`` beside the journal.
 
     ``cost_func``, ``model_func`` and ``affinity_func`` return the arguments of an item's lease. ``start="strict"``
     writes each start to disk before it happens. ``engine`` is where items run: an executor of ``concurrent.futures``,
@@ -88,6 +89,7 @@ class ParallelCoordinator:
         retry_failed: bool = False,
         reopen: Collection[str] = (),
         reopen_changed: bool = False,
+        results_file: bool = True,
         accept_loss: bool = False,
         accept_worker: bool = False,
         start: str = "queued",
@@ -124,6 +126,7 @@ class ParallelCoordinator:
             retry_failed=retry_failed,
             reopen=reopen,
             reopen_changed=reopen_changed,
+            results_file=results_file,
             accept_loss=accept_loss,
             accept_worker=accept_worker,
             start=start,
@@ -405,6 +408,7 @@ class ParallelCoordinator:
             run.stop("shutdown()")
         if self._on_begin is not None:
             self._on_begin()
+        run.open_results()
         must_not_block = run.worker.is_async or run.state.options.engine is not None
         if must_not_block and run.source.total is None and not run.source.is_async:
             # An input that blocks would block the loop, or the thread that hands items over.

@@ -28,7 +28,9 @@ def run(folder: Path, items: Any, worker: Any = lambda item, _: "done", **option
     """Run the items with a results file, and return its lines."""
     with_items = options.pop("with_items", True)
     file = ResultsFile(folder / "results.jsonl", folder, with_items=with_items)
-    coordinator = ParallelCoordinator(1, options.pop("pool", None), journal=folder, retries=0, **options)
+    coordinator = ParallelCoordinator(
+        1, options.pop("pool", None), journal=folder, retries=0, results_file=False, **options
+    )
     for result in coordinator.stream(items, worker, lambda item: str(item)[:20]):
         file.add(result, 1.0)
     assert file.close()

@@ -27,7 +27,7 @@ def exported(folder: Path, items: Any, worker: Any = by_fate, **options: Any) ->
     path = folder / "results.jsonl"
     retry_failed = options.get("retry_failed", False)
     results = ResultsFile(path, folder, retry_failed=retry_failed)
-    coordinator = ParallelCoordinator(2, journal=folder, worker_version="work", **options)
+    coordinator = ParallelCoordinator(2, journal=folder, worker_version="work", results_file=False, **options)
     for number, result in enumerate(coordinator.stream(items, worker, by_name)):
         results.add(result, 1_000.0 + number)
     assert results.close()
@@ -236,7 +236,7 @@ def test_a_retry_that_is_stopped_loses_no_failed_item_that_it_did_not_come_to(tm
     folder = tmp_path / "r"
     exported(folder, ["a", "bad-1", "bad-2"])
     results = ResultsFile(folder / "results.jsonl", folder, retry_failed=True)
-    coordinator = ParallelCoordinator(1, journal=folder, worker_version="work", retry_failed=True)
+    coordinator = ParallelCoordinator(1, journal=folder, worker_version="work", retry_failed=True, results_file=False)
 
     def work(item: str, credential: str | None) -> str:
         coordinator.shutdown()
