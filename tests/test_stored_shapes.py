@@ -277,6 +277,7 @@ def test_the_keys_for_programs(agentos: Agentos, tmp_path: Path) -> None:
         "secrets": 1,
         "paused_until": None,
         "paused_why": "",
+        "secrets_in_use": 0,
     }
     # The cooldown of "paced" is a second long: on a busy machine it may be over by now.
     states = {name: row["state"] for name, row in rows.items() if row["state"] != "available" and name != "paced"}

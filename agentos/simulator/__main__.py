@@ -1,6 +1,7 @@
-"""``python -m agentos.simulator``: serve a simulated provider until standard input closes, or until Ctrl-C.
+"""``python -m agentos.simulator``: serve a simulated provider until Ctrl-C or SIGTERM, also as a background job.
 
-When it is ready it writes one line of JSON with its address: ``{"url": "http://127.0.0.1:40123"}``.
+When it is ready it writes one line of JSON to standard output: its address (``"url"``) and the base URL for each SDK.
+With ``--plan -`` it also ends when standard input closes, for programs that start it; else it never reads that.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from .plan import Latency, ProviderPlan, equal_keys
+from .runner import find_base_urls
 from .server import Service, listen
+
+_VARIABLES = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL", "gemini": "GOOGLE_GEMINI_BASE_URL"}
+_MOST_KEYS = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         plan = _build_plan(options)
-        asyncio.run(_serve(plan, options.port))
+        asyncio.run(_serve(plan, options.port, watches_input=options.plan == "-", shows_keys=options.plan is None))
     except (ValueError, OSError) as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2
@@ -73,18 +78,34 @@ def _build_plan(options: argparse.Namespace) -> ProviderPlan:
     return ProviderPlan.from_dict(json.loads(text))
 
 
-async def _serve(plan: ProviderPlan, port: int) -> None:
+async def _serve(plan: ProviderPlan, port: int, *, watches_input: bool, shows_keys: bool) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     listening = await listen(Service(plan), port=port)
-    sys.stdout.write(json.dumps({"url": listening.url}) + "\n")
+    urls = find_base_urls(listening.url)
+    sys.stdout.write(json.dumps({"url": listening.url, "base_urls": urls}) + "\n")
     sys.stdout.flush()
-    threading.Thread(target=_watch_input, args=(loop, ended), name="agentos-simulator-input", daemon=True).start()
+    if watches_input:
+        threading.Thread(target=_watch_input, args=(loop, ended), name="agentos-simulator-input", daemon=True).start()
+    else:
+        sys.stderr.write("".join(f"{line}\n" for line in _describe(urls, plan.secrets if shows_keys else ())))
     try:
         await ended.wait()
     finally:
         await listening.close()
+
+
+def _describe(urls: dict[str, str], secrets: Sequence[str]) -> Iterator[str]:
+    """Yield what to tell the SDKs, in lines that a shell understands."""
+    yield "# a simulated provider; Ctrl-C or SIGTERM ends it"
+    for sdk, variable in _VARIABLES.items():
+        yield f"export {variable}={urls[sdk]}"
+    yield f"# mistral: server_url={urls['mistral']!r}"
+    for number, secret in enumerate(secrets[:_MOST_KEYS], start=1):
+        yield f"export OPENAI_API_KEY_{number}={secret}"
+    if len(secrets) > _MOST_KEYS:
+        yield f"# and {len(secrets) - _MOST_KEYS} more keys"
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from .plan import Style
 
-Route = Literal["chat/completions", "completions", "responses", "messages", "generateContent"]
+Route = Literal["chat/completions", "completions", "responses", "messages", "generateContent", "embeddings"]
 StreamUsage = Literal["nowhere", "apart", "last"]
 
 
@@ -40,6 +40,9 @@ class ParsedRequest(NamedTuple):
     max_output: int | None
     stream: bool
     usage: StreamUsage = "nowhere"
+    inputs: int = 1  # texts to embed
+    dimensions: int | None = None  # of an embedding
+    in_base64: bool = False
 
     @property
     def tokens(self) -> int:
@@ -56,6 +59,7 @@ _TARGETS = {
     "completions": RequestTarget("completions", "openai"),
     "responses": RequestTarget("responses", "openai"),
     "messages": RequestTarget("messages", "anthropic"),
+    "embeddings": RequestTarget("embeddings", "openai"),
 }
 _MISTRAL = {"chat/completions": RequestTarget("chat/completions", "openai", usage_unasked=True)}
 _GEMINI = re.compile(
@@ -63,6 +67,7 @@ _GEMINI = re.compile(
 )
 
 _MAX_TOKENS = 10**9
+_MAX_DIMENSIONS = 4_096
 _LIMITS_OF_OUTPUT = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 _TEXTS = ("messages", "system", "input", "instructions", "prompt")
 _GEMINI_TEXTS = ("contents", "systemInstruction", "system_instruction")
@@ -97,6 +102,8 @@ def read_request(place: RequestTarget, body: bytes) -> ParsedRequest:
     model = fields.get("model", "simulated-model")
     if not isinstance(model, str) or len(model) > 200:
         raise NotUnderstood("model must be a name.")
+    if place.route == "embeddings":
+        return _read_embeddings(place, model, fields)
     max_output = _find_limit(fields, _LIMITS_OF_OUTPUT)
     stream = fields.get("stream") or False
     if not isinstance(stream, bool):
@@ -106,6 +113,22 @@ def read_request(place: RequestTarget, body: bytes) -> ParsedRequest:
     if isinstance(options, dict) and options.get("include_usage") is True and not place.usage_unasked:
         usage = "apart"
     return ParsedRequest(place, model, _count_tokens(fields, _TEXTS), max_output, stream, usage)
+
+
+def _read_embeddings(place: RequestTarget, model: str, fields: dict[str, Any]) -> ParsedRequest:
+    given = fields.get("input")
+    if not given or not isinstance(given, (str, list)):
+        raise NotUnderstood("input must be a text or a list of texts.")
+    # A list of numbers is one text, as tokens; there may be several of them.
+    texts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
+    dimensions = _find_limit(fields, ("dimensions",))
+    if dimensions is not None and not 1 <= dimensions <= _MAX_DIMENSIONS:
+        raise NotUnderstood(f"dimensions must be from 1 to {_MAX_DIMENSIONS}.")
+    tokens = sum(
+        -(-len(text) // 4) if isinstance(text, str) else len(text) for text in texts if isinstance(text, (str, list))
+    )
+    in_base64 = fields.get("encoding_format") == "base64"
+    return ParsedRequest(place, model, tokens, 0, False, "nowhere", len(texts), dimensions, in_base64)
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:

@@ -154,6 +154,11 @@ class Provider:
             return self._refuse(call, key, reason, wait)
         return self._admit(call, key, scripted)
 
+    def is_valid(self, secret: str | None) -> bool:
+        """Return whether a living key has this secret. Spends nothing."""
+        key = None if secret is None else self._keys.get(secret)
+        return key is not None and not key.dead
+
     def finish(self, admitted: Admitted, now: float, *, left: bool = False) -> None:
         """End a call and free its slot. *left*: its client left before the end.
 

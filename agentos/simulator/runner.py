@@ -24,6 +24,11 @@ from .statistics import Statistics
 _STOP_WITHIN = 5.0
 
 
+def find_base_urls(url: str) -> dict[str, str]:
+    """Return the base URL for each SDK of a simulator at *url*."""
+    return {"openai": f"{url}/v1", "anthropic": url, "gemini": url, "mistral": f"{url}/mistral"}
+
+
 class Running:
     """A simulated provider at an address: a context manager that serves until it is left.
 
@@ -47,7 +52,7 @@ class Running:
     @property
     def base_url(self) -> str:
         """Return the base URL for OpenAI clients."""
-        return f"{self.url}/v1"
+        return find_base_urls(self.url)["openai"]
 
     @property
     def anthropic_url(self) -> str:
@@ -62,7 +67,7 @@ class Running:
     @property
     def mistral_url(self) -> str:
         """Return the server URL for Mistral clients: answers are OpenAI's, but streams always state their usage."""
-        return f"{self.url}/mistral"
+        return find_base_urls(self.url)["mistral"]
 
     @property
     def keys(self) -> tuple[str, ...]:

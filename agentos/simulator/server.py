@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 from .answer_facts import Facts, Headers
 from .answer_styles import build_headers, plain_error
 from .http_parser import MAX_BODY, BadRequest, HttpRequest, RequestReader
+from .model_lists import ModelQuery, parse_model_query
 from .parsed_request import NotUnderstood, ParsedRequest, RequestTarget, parse_target, read_request
 from .plan import ProviderPlan, Scripted, Style
 from .rules import Admitted, Provider, Refused
@@ -224,6 +225,8 @@ class ClientConnection(asyncio.Protocol):
         place = parse_target(request.path, request.query)
         if place is not None:
             self._call(place, request)
+        elif (models := parse_model_query(request.path, request.headers)) is not None:
+            self._list_models(models, request)
         elif request.path.startswith("/simulator/"):
             self._admin(request)
         elif request.path == "/health":
@@ -233,6 +236,14 @@ class ClientConnection(asyncio.Protocol):
                 self._error(405, None, request, headers=(("allow", "GET, HEAD"),))
         else:
             self._error(404, "There is no such address.", request, style="gemini" if _GEMINI in request.path else None)
+
+    def _list_models(self, query: ModelQuery, request: HttpRequest) -> None:
+        if request.method != "GET":
+            self._error(405, None, request, style=query.style, headers=(("allow", "GET"),))
+        elif not self._service.provider.is_valid(_find_secret(request, query.style)):
+            self._error(401, "The key is not valid.", request, style=query.style)
+        else:
+            self._json(request, 200, query.answer())
 
     def _admin(self, request: HttpRequest) -> None:
         service = self._service

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from . import gemini_answers
+from .model_lists import embeddings
 from .parsed_request import ParsedRequest, StreamUsage
 from .rules import Admitted
 
@@ -54,6 +55,15 @@ def whole_answer(parsed: ParsedRequest, admitted: Admitted) -> bytes:
         text = _MESSAGE % {**facts, "content": _TEXT_BLOCK % facts, "stop": stop}
     elif route == "generateContent":
         text = gemini_answers.whole_content(facts, _words(facts))
+    elif route == "embeddings":
+        text = embeddings(
+            facts["call"],
+            facts["model"],
+            parsed.inputs,
+            parsed.dimensions,
+            facts["input"],
+            in_base64=parsed.in_base64,
+        )
     elif route == "responses":
         text = _response(facts, "completed", f"[{_OUTPUT % facts}]", _responses_usage(facts))
     else:

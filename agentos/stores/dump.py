@@ -27,6 +27,7 @@ class CredentialRow:
     state: CredentialState
     holders: tuple[str, ...]
     secrets: int  # how many secrets have had this name; the newest is shown
+    secrets_in_use: int = 0  # how many of them are leased now
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,12 @@ def build_rows(dump: StoreDump, specs: Mapping[str, KeySpec], now: float, offset
         pool.add(replace(stated, slots=slots, quota=stated.quota if quota is None else shared), now)
         _load_entry(pool, pool.keys[name], entry, EMPTY_RECORD if quota is None else dump.quotas[quota][1])
     return [
-        CredentialRow(build_state(row, now, offset), row.holders, len(by_name[row.name]))
+        CredentialRow(
+            build_state(row, now, offset),
+            row.holders,
+            len(by_name[row.name]),
+            sum(bool(entry.holders) for entry in by_name[row.name]),
+        )
         for row in build_report(pool, now)
     ]
 

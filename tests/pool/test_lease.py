@@ -242,3 +242,12 @@ def test_a_lease_of_no_item_is_reported_by_its_holder() -> None:
         unnamed.rate_limited(20)
 
     assert [row.why for row in pool.snapshot()] == ["night reported a rate limit", "the caller reported a rate limit"]
+
+
+def test_the_repr_of_a_pool_names_its_credentials_and_no_secret() -> None:
+    few = CredentialCoordinator([Credential("sk-proj-0123456789abcdef", name="alice")])
+    many = CredentialCoordinator([f"secret-number-{number}" for number in range(7)])
+
+    assert repr(few) == "<CredentialCoordinator of 1 credential: alice>"
+    assert repr(many) == "<CredentialCoordinator of 7 credentials: key-1, key-2, key-3, key-4, key-5 and 2 more>"
+    assert repr(CredentialCoordinator([])) == "<CredentialCoordinator of 0 credentials>"

@@ -12,7 +12,9 @@ import pytest
 from agentos.simulator import Latency, Running, Scripted, Simulator, equal_keys
 
 # By name, so that the type checker does not read the whole of every SDK.
+anthropic = import_module("anthropic")
 genai = import_module("google.genai")
+openai = import_module("openai")
 mistral = import_module("mistralai.client")
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -133,3 +135,38 @@ def test_mistral_knows_a_refusal_for_what_it_is() -> None:
 
     assert caught.value.status_code == 429
     assert caught.value.headers["x-request-id"] == "req_000000000001"
+
+
+# -- models and embeddings ------------------------------------------------------------------------------------------
+
+
+def test_every_sdk_lists_the_models(provider: Running) -> None:
+    with (
+        openai.OpenAI(api_key=provider.keys[0], base_url=provider.base_url) as client,
+        anthropic.Anthropic(api_key=provider.keys[0], base_url=provider.anthropic_url) as other,
+        gemini_client(provider) as third,
+    ):
+        assert "gpt-4o" in [model.id for model in client.models.list()]
+        assert client.models.retrieve("gpt-4o").id == "gpt-4o"
+        assert "claude-sonnet-4" in [model.id for model in other.models.list()]
+        assert "models/gemini-2.5-flash" in [model.name for model in third.models.list()]
+    assert provider.statistics().total.calls == 0
+
+
+def test_the_models_are_not_listed_to_a_key_that_is_not_valid(provider: Running) -> None:
+    with (
+        openai.OpenAI(api_key="wrong", base_url=provider.base_url) as client,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        client.models.list()
+
+
+@pytest.mark.parametrize("options", [{}, {"encoding_format": "float"}])
+def test_openai_has_its_embeddings(provider: Running, options: dict[str, str]) -> None:
+    with openai.OpenAI(api_key=provider.keys[0], base_url=provider.base_url) as client:
+        answer = client.embeddings.create(model="text-embedding-3-small", input=[PROMPT, "y"], dimensions=4, **options)
+
+    assert [(each.index, len(each.embedding)) for each in answer.data] == [(0, 4), (1, 4)]
+    assert answer.data[0].embedding != answer.data[1].embedding
+    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (11, 11)
+    assert provider.statistics().total.ok == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -158,12 +159,19 @@ def command(*arguments: str) -> subprocess.Popen[bytes]:
 def ready(process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
     told = json.loads(process.stdout.readline())
-    assert set(told) == {"url"}
-    return str(told["url"])
+    url = str(told["url"])
+    assert told == {
+        "url": url,
+        "base_urls": {"openai": f"{url}/v1", "anthropic": url, "gemini": url, "mistral": f"{url}/mistral"},
+    }
+    return url
 
 
-def test_the_command_serves_until_its_input_closes(tmp_path: Path) -> None:
-    process = command("--keys", "3", "--rpm", "500", "--latency", "0", "--dialect", "none", "--style", "anthropic")
+def test_a_plan_from_the_input_is_served_until_that_closes() -> None:
+    process = command("--plan", "-")
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(equal_keys(3).to_dict()).encode() + b"\n")
+    process.stdin.flush()
     url = ready(process)
     with urllib.request.urlopen(f"{url}/simulator/statistics", timeout=20) as answer:
         assert list(json.load(answer)["keys"]) == ["key-1", "key-2", "key-3"]
@@ -174,16 +182,43 @@ def test_the_command_serves_until_its_input_closes(tmp_path: Path) -> None:
     assert refuses(url)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_ends_at_a_signal(number: signal.Signals) -> None:
-    process = command()
-    ready(process)
+def test_the_command_stays_when_its_input_closes_and_ends_at_a_signal() -> None:
+    """As a background job it has no input, or that of a terminal, which would stop it if it read."""
+    process = command("--keys", "12", "--latency", "0")
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None
+    url = ready(process)
+    for _ in range(3):  # it has had the time to notice
+        assert not refuses(url)
 
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
 
-    # Not by communicate, which would close its input and end it anyway.
-    assert process.wait(20) == 0
-    assert process.communicate()[1] == b""
+    told = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 0
+    assert f"export OPENAI_BASE_URL={url}/v1\n" in told
+    assert f"export ANTHROPIC_BASE_URL={url}\n" in told
+    assert f"export GOOGLE_GEMINI_BASE_URL={url}\n" in told
+    assert told.count("export OPENAI_API_KEY_") == 10
+    assert told.endswith("# and 2 more keys\n")
+
+
+def test_the_command_never_reads_its_input() -> None:
+    process = command("--latency", "0")
+    assert process.stdin is not None
+    url = ready(process)
+    os.set_blocking(process.stdin.fileno(), False)
+
+    written = 0
+    with contextlib.suppress(BlockingIOError):
+        while written < 1 << 20:
+            written += os.write(process.stdin.fileno(), b"x" * 4096)
+
+    assert written < 1 << 20  # the pipe is full
+    assert not refuses(url)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    process.communicate()
 
 
 def test_the_command_reads_a_plan_from_a_file(tmp_path: Path) -> None:
@@ -192,7 +227,8 @@ def test_the_command_reads_a_plan_from_a_file(tmp_path: Path) -> None:
     process = command("--plan", str(path))
     with urllib.request.urlopen(f"{ready(process)}/simulator/statistics", timeout=20) as answer:
         assert len(json.load(answer)["keys"]) == 5
-    process.communicate(timeout=20)
+    process.terminate()
+    assert b"OPENAI_API_KEY" not in process.communicate(timeout=60)[1]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ class KeyRow:
     secrets: int  # number of secrets that have had this name
     paused_until: float | None = None  # no key is leased before it
     paused_why: str = ""
+    secrets_in_use: int = 0  # number of them that are leased now
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as a JSON object."""
@@ -57,6 +58,7 @@ class KeyRow:
             "secrets": self.secrets,
             "paused_until": self.paused_until,
             "paused_why": self.paused_why,
+            "secrets_in_use": self.secrets_in_use,
         }
 
 
@@ -90,6 +92,7 @@ def _row(seen: CredentialRow) -> KeyRow:
         holders=seen.holders,
         limits=tuple(_limit_json(limit) for limit in state.limits if math.isfinite(limit.left)),  # JSON has no infinity
         secrets=seen.secrets,
+        secrets_in_use=seen.secrets_in_use,
     )
 
 
@@ -161,8 +164,8 @@ def _cells(row: KeyRow) -> tuple[str, ...]:
     why = [row.why] if row.why else []
     if row.holders:
         why.append(f"held by {_some(row.holders)}")
-    if row.secrets > 1:
-        why.append(f"{row.secrets} secrets have had this name: the newest is shown")
+    if row.secrets_in_use > 1:
+        why.append(f"{row.secrets_in_use} secrets of this name are in use: the newest is shown")
     until = "" if row.until is None else format_until(row.until, time.time())
     return row.name, row.state, use, until, ", ".join(map(_format_left, row.limits)), "; ".join(why)
 

@@ -32,6 +32,9 @@ __all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
 LabelsArgument = Mapping[str, object] | Iterable[str] | None
 
 
+_MOST_NAMES = 5  # in the repr of a pool
+
+
 def _require_positive(argument: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ValueError(f"{argument} must be a number above zero")
@@ -113,6 +116,14 @@ class CredentialCoordinator:
         if keep_free and keep_free >= slots:
             raise ValueError(f"keep_free must be below the number of slots ({slots}), or nothing could be leased")
         self._runtime.verbs.simulate_rate_limit(os.environ)
+
+    def __repr__(self) -> str:
+        names = list(self._runtime.registry.credentials)
+        shown = ", ".join(names[:_MOST_NAMES]) + (
+            f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
+        )
+        count = f"{len(names)} credential{'' if len(names) == 1 else 's'}"
+        return f"<{type(self).__name__} of {count}{': ' if shown else ''}{shown}>"
 
     def __pool_runtime__(self) -> PoolRuntime:
         """Return the runtime of this pool for other parts of the package: see ``pool.protocols.runtime_of``."""

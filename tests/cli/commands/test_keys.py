@@ -215,11 +215,16 @@ def test_no_secret_is_shown(pool: CredentialCoordinator) -> None:
         assert "planted-secret" not in typed("--all").output + typed("--json").output
 
 
-def test_a_rotated_secret_is_marked(pool: CredentialCoordinator) -> None:
-    for _ in used(Credential("planted-secret-of-alice-2", name="alice")):
-        pass
-
-    assert "2 secrets have had this name: the newest is shown" in lines()[3]
+def test_a_rotated_secret_is_marked_only_while_the_old_one_is_in_use(pool: CredentialCoordinator) -> None:
+    old = pool.acquire_nowait("old")
+    while old.name != "alice":
+        old = pool.acquire_nowait("old")
+    for newer in used(Credential("planted-secret-of-alice-2", name="alice")):
+        with newer.lease("new"):
+            assert "2 secrets of this name are in use: the newest is shown" in lines()[3]
+        old.release()
+        assert "secrets" not in lines()[3]
+    assert objects("--all")["alice"]["secrets"] == 2
 
 
 @pytest.mark.parametrize(
