@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agentos import CredentialCoordinator, ParallelCoordinator, WorkflowResult, load_run
+from agentos import Command, CredentialCoordinator, ParallelCoordinator, WorkflowResult, load_run
 from agentos.runs.display.phrases import format_closing
 from agentos.runs.report.run_report import build_report
 from tests.runs.exports.test_value_codec import OBJECTS
@@ -73,3 +73,18 @@ def test_an_answer_about_keys_stays_and_one_with_a_key_is_marked(tmp_path: Path)
     assert (stats.redacted, build_report(tmp_path / "r").redacted) == (1, 1)
     assert '1 value contained a secret, which was removed ("redacted")' in list(format_closing(stats))
     assert KEY not in json.dumps([each.value for each in again])
+
+
+def test_a_command_that_prints_its_key_is_marked(tmp_path: Path) -> None:
+    pool = CredentialCoordinator([KEY])
+    command = Command(["sh", "-c", "test $AGENTOS_ITEM = quiet && echo sk-proj-... || echo $AGENTOS_CREDENTIAL"])
+
+    stats, results = ParallelCoordinator(1, pool, journal=tmp_path / "r").execute_parallel(
+        ["quiet", "loud"], command, str
+    )
+
+    assert [(each.value["stdout"], each.redacted) for each in results] == [
+        ("sk-proj-...\n", False),
+        ("sk-proj-<secret>\n", True),
+    ]
+    assert (stats.redacted, build_report(tmp_path / "r").redacted) == (1, 1)

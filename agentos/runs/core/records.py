@@ -73,6 +73,7 @@ class Attempt:
         "lease",
         "number",
         "pool",
+        "redacted_output",
         "runner",
         "token",
         "usage_log",
@@ -90,6 +91,7 @@ class Attempt:
         self.cancelled: str | None = None  # why it was cancelled: "timeout", "stop" or LOST
         self.cancelled_at = 0.0
         self.runner: Any = None  # the engine's handle of it
+        self.redacted_output = False  # its value is the output of a command, from which a secret was removed
         self.lease: Any = None  # the worker's view of it, once requested
         self.usage_log = UsageLog()  # collects the tokens that its calls use
         self.used: dict[str, Usage] = NOTHING_USED  # the same by credential, once it has ended

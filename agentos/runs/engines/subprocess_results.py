@@ -75,6 +75,7 @@ class CommandAttempts:
         self, attempt: Attempt, invocation: Invocation, completed: Completed, captured: CapturedOutput
     ) -> dict[str, Any]:
         """Return the value of a successful command; raise for any other."""
+        attempt.redacted_output = captured.redacted
         status, ended_by_us = completed.status, completed.asked_to_end or completed.status != 0
         if completed.fault is not None:
             raise _not_started(invocation.argv[0], completed.fault, completed.host)

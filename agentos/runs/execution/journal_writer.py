@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ...costs.usage_log import NOTHING_USED
@@ -266,6 +267,8 @@ class JournalRecorder:
     ) -> tuple[str, EncodedValue]:
         try:
             encoded = encode_value(value, self._mask)
+            if attempt.redacted_output:
+                encoded = replace(encoded, redacted=True)
         except BaseException as raised:  # the value's own methods may raise anything
             detail = f"its own methods raised {type(raised).__qualname__}: {format_error(raised)}"
             raise ValueNotRecorded(detail=detail) from raised

@@ -53,6 +53,7 @@ class CapturedOutput:
     error_tail: tuple[str, ...]  # the same of standard error alone
     silent_since: float  # time of the last byte, or of the start, by the clock of ``OutputCapture``
     log: Path | None
+    redacted: bool = False  # a secret was removed from standard output
 
     @property
     def truncated(self) -> bool:
@@ -216,8 +217,15 @@ class ItemOutput:
         end, head = bytes(self._end[-outputs.keep :]), None
         if self._printed > outputs.keep:
             end, head = cut_start(end), cut(self._head, MAX_HEAD).decode("utf-8", "replace")
+        stdout = self._streams.get("stdout")
         return CapturedOutput(
-            end.decode("utf-8", "replace"), head, tuple(self._tail), tuple(self._error_tail), self.silent_since, path
+            end.decode("utf-8", "replace"),
+            head,
+            tuple(self._tail),
+            tuple(self._error_tail),
+            self.silent_since,
+            path,
+            stdout is not None and stdout.redactor is not None and stdout.redactor.has_redacted,
         )
 
     def _new_stream(self, name: str) -> _OutputStream:

@@ -191,6 +191,7 @@ class StreamRedactor:
         self._text = b""  # the last bytes, in which a secret may begin
         self._out = 0  # number of those that were returned, redacted or not
         self._redacted = False  # the last output was a mask
+        self.has_redacted = False  # a secret was in the stream
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes that may be shown now."""
@@ -211,6 +212,7 @@ class StreamRedactor:
         plain = _NOT_SHOWN.sub(b"", lines)
         if not self._find(plain)[0]:
             return lines
+        self.has_redacted = True
         again = StreamRedactor(self._known, self._own)
         return again.feed(plain) + again.flush()
 
@@ -233,7 +235,7 @@ class StreamRedactor:
                 self._redacted = False
             if not self._redacted:
                 parts.append(MASK)
-                self._redacted = True
+                self._redacted = self.has_redacted = True
             out = window.end
         if show > out:
             parts.append(text[out:show])

@@ -86,6 +86,7 @@ def test_a_secret_in_two_writes_reaches_neither_log_nor_screen_nor_value(tmp_pat
         item.write("stderr", bytes([byte]))
     captured = item.finish()
 
+    assert captured.redacted
     assert captured.stdout == captured.error_tail[-1] == "key <secret> refused"
     assert [text for _, _, text, _ in screen.lines] == ["key <secret> refused"] * 2
     assert log_of(tmp_path) == b"key <secret> refused" * 2
@@ -102,6 +103,7 @@ def test_a_secret_is_not_hidden_by_colours_that_a_terminal_would_not_show(tmp_pa
     captured = item.finish()
 
     assert captured.stdout == f"{between}plain\nkey <secret> refused\n"
+    assert captured.redacted
     assert captured.tail == ("plain", "key <secret> refused")
     assert [text for _, _, text, _ in screen.lines] == [f"{between}plain", "key <secret> refused"]
     assert log_of(tmp_path) == captured.stdout.encode()
