@@ -56,7 +56,7 @@ def build_provider(items: int) -> ProviderPlan:
     keys = tuple(
         # Random only: a part of a secret is redacted wherever it appears, and a word would appear.
         KeyPlan(
-            secrets.token_hex(20),
+            f"sk-proj-{secrets.token_hex(20)}",
             name.rpartition("-")[0],
             name=name,
             dead=name == DEAD,
