@@ -76,6 +76,7 @@ def test_any_sixteen_private_characters_are_replaced(
     run = private[at : at + length]
     if len(run) < 16:
         return
+    before = "".join(character for character in before if character not in key)  # or it could continue the run
 
     text = masked(f"{before}{encode(run)}.{before}", key)
 
