@@ -147,7 +147,8 @@ class Proxy:
     """Stands between workers and their driver, and may cut them off: ``cut`` what is, ``shut`` what comes.
 
     ``swallow``: the connections there are stay open, and nothing goes through them any more. ``cut_each``: the n-th
-    connection breaks after n times so many bytes of its worker, so that each gets further than the one before.
+    connection passes n times so many bytes of its worker on, no more, and breaks: each gets further than the one
+    before, and how many a number of bytes needs at least does not depend on how they are read.
     """
 
     def __init__(self) -> None:
@@ -205,13 +206,13 @@ class Proxy:
         with theirs, ours, contextlib.suppress(OSError):
             while True:
                 for source in select.select([theirs, ours], [], [])[0]:
-                    data = source.recv(65_536)
+                    data = source.recv(65_536 if most is None or source is ours else most - came)
                     if not data:
                         return
                     if source not in self._swallowed:
                         (ours if source is theirs else theirs).sendall(data)
                     came += len(data) if source is theirs else 0
-                    if most is not None and came > most:
+                    if came == most:
                         return
 
 
