@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, equal_keys, lower_bound
+from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, equal_keys, lower_bound, simulated_key
 from agentos.simulator.plan import MINUTE, Dialect
 
 KEYS = 8
@@ -83,7 +83,7 @@ def _own_quotas(rates: Sequence[float], dialect: Dialect, seed: int, seconds: fl
     quotas = [
         QuotaPlan(f"quota-{number}", rpm=rpm, request_burst=_burst(rpm, seconds)) for number, rpm in enumerate(rates, 1)
     ]
-    keys = [KeyPlan(f"simulated-secret-{number}", f"quota-{number}") for number in range(1, len(rates) + 1)]
+    keys = [KeyPlan(simulated_key(f"key-{number}"), f"quota-{number}") for number in range(1, len(rates) + 1)]
     return _plan(quotas, keys, dialect, seed)
 
 
@@ -141,7 +141,7 @@ def three_organisations(luck: random.Random, seed: int, seconds: float) -> Scena
     rates = {name: _equal_rate(luck) * 2 for name in sizes}
     quotas = [QuotaPlan(name, rpm=rpm, request_burst=_burst(rpm, seconds)) for name, rpm in rates.items()]
     keys = [
-        KeyPlan(f"simulated-secret-{name}-{number}", name, name=f"{name}-{number}")
+        KeyPlan(simulated_key(f"{name}-{number}"), name, name=f"{name}-{number}")
         for name, size in sizes.items()
         for number in range(1, size + 1)
     ]
@@ -171,7 +171,7 @@ def fast(luck: random.Random, seed: int, seconds: float) -> Scenario:
         QuotaPlan(f"quota-{number}", rpm=rpm, request_burst=rpm / MINUTE * FAST_BURST)
         for number, rpm in enumerate(rates, 1)
     ]
-    keys = [KeyPlan(f"simulated-secret-{number}", f"quota-{number}") for number in range(1, KEYS + 1)]
+    keys = [KeyPlan(simulated_key(f"key-{number}"), f"quota-{number}") for number in range(1, KEYS + 1)]
     plan = _plan(quotas, keys, "retry-after", seed)
     title = f"800 calls/s over {KEYS} keys, bursts of {FAST_BURST:g} s, limits known"
     return _sized("fast", title, plan, Targets(0.97, 0.01, cpu=0.6), seconds, known=True)

@@ -20,12 +20,9 @@ from typing import Any
 from distributed import Client, LocalCluster
 
 from agentos import CredentialCoordinator, Dask, ParallelCoordinator
-from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Simulator
+from agentos.simulator import Latency, Simulator, organisations
 
-SECRETS = [f"simulated-secret-{number}" for number in range(1, 5)]
-PLAN = ProviderPlan(
-    (QuotaPlan("acme"),), tuple(KeyPlan(secret, "acme") for secret in SECRETS), latency=Latency(0.05, 0.0)
-)
+PLAN = organisations({"acme": 4}, latency=Latency(0.05, 0.0))
 
 
 def ask(item: dict[str, str], credential: str) -> dict[str, Any]:
@@ -51,7 +48,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         workers = sorted(client.run(os.getpid).values())
-        pool = CredentialCoordinator(SECRETS)
+        pool = CredentialCoordinator(provider.keys)
         # A worker that is not heard of for five seconds is lost; the default is ten.
         run = ParallelCoordinator(
             4, pool, journal=Path(folder) / "night", engine=Dask(client, ttl=5.0), ship_secrets=True

@@ -11,13 +11,13 @@ import httpx2
 from openai import OpenAI
 
 from agentos import Credential, CredentialCoordinator
-from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Simulator
+from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Simulator, simulated_key
 
 # Each organisation lets in two calls at once and fifty a second, and says when to come again.
 ORGANISATIONS = tuple(QuotaPlan(name, rpm=3_000, request_burst=2) for name in ("acme", "globex", "initech"))
 PLAN = ProviderPlan(
     ORGANISATIONS,
-    tuple(KeyPlan(f"simulated-secret-{quota.name}", quota.name, dead=quota.name == "acme") for quota in ORGANISATIONS),
+    tuple(KeyPlan(simulated_key(quota.name), quota.name, dead=quota.name == "acme") for quota in ORGANISATIONS),
     latency=Latency(0.02, 0.0),
     dialect="retry-after",
     retry_after="exact",

@@ -61,7 +61,7 @@ PURE = {
 
 # The simulated provider is pure too, but for the files that serve it; its chance comes from its plan's seed.
 SIMULATOR_SHELLS = {"__init__.py", "__main__.py", "runner.py", "server.py"}
-PURE_IN_SIMULATOR = PURE | {"base64", "json", "random", "struct"}
+PURE_IN_SIMULATOR = PURE | {"base64", "hashlib", "json", "random", "struct"}
 # Those that try the pool on the provider. All others know nothing of the pool: its faults must not be theirs as well.
 SIMULATOR_MEETS_POOL = {"virtual.py", "pool_forecast.py"}
 

@@ -340,7 +340,7 @@ def test_the_example_of_a_transport_tells_its_story() -> None:
     assert told.count(" by key-") == 12
     assert "key-1: dead" in told
     assert "refused before" in told
-    assert "simulated-secret" not in told
+    assert "sk-proj-" not in told
 
 
 def test_the_example_on_a_cluster_loses_nothing_with_a_worker() -> None:
@@ -349,7 +349,7 @@ def test_the_example_on_a_cluster_loses_nothing_with_a_worker() -> None:
     assert "killing worker process" in told
     assert "40 of 40 done, 0 failed" in told
     assert "most calls at once on a key: 1" in told
-    assert "simulated-secret" not in told
+    assert "sk-proj-" not in told
 
 
 def test_the_demo_tells_its_story() -> None:

@@ -1,7 +1,7 @@
 """A simulated rate-limited provider: as pure rules, and over real HTTP on this machine."""
 
 from .lower_bound import Bound, lower_bound
-from .plan import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, equal_keys, organisations
+from .plan import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, equal_keys, organisations, simulated_key
 from .pool_forecast import Forecast, forecast
 from .rules import Admitted, Provider, Refused
 from .runner import Running, Simulator, in_process
@@ -31,4 +31,5 @@ __all__ = [
     "in_process",
     "lower_bound",
     "organisations",
+    "simulated_key",
 ]

@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plan", metavar="FILE", help="a plan as JSON; - reads it from the first line of the input")
     parser.add_argument("--port", type=int, default=0, help="default: any free port")
     same = parser.add_argument_group("instead of --plan: equal keys, each with its own quota")
-    same.add_argument("--keys", type=int, metavar="N", help="default 1; their secrets are simulated-secret-1 to -N")
+    same.add_argument("--keys", type=int, metavar="N", help="default 1; they are the same every time, and are printed")
     same.add_argument("--rpm", type=float, help="requests per minute of each")
     same.add_argument("--tpm", type=float, help="tokens per minute of each")
     same.add_argument("--request-burst", type=float, metavar="N", help="requests at once; default: a minute's worth")

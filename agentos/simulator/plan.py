@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -327,6 +329,16 @@ class PlanOptions(QuotaOptions, total=False):
     script: Sequence[Scripted]
 
 
+def simulated_key(name: str) -> str:
+    """Return a key of the form of OpenAI's, always the same for *name*.
+
+    It looks like a real one, so that whatever treats keys by their form (redaction, recognition of the provider) is
+    tried out too. Keys of different names share no eight characters in a row after the prefix.
+    """
+    letters = base64.b64encode(hashlib.shake_256(name.encode()).digest(60)).translate(None, b"+/=")
+    return f"sk-proj-{letters[:40].decode()}"
+
+
 def equal_keys(n: int, **options: Unpack[PlanOptions]) -> ProviderPlan:
     """Return a plan with *n* keys, each with its own quota, all with the same limits.
 
@@ -335,7 +347,7 @@ def equal_keys(n: int, **options: Unpack[PlanOptions]) -> ProviderPlan:
     _require_whole("n", n, least=1)
     limits, manners = _split(options)
     quotas = tuple(QuotaPlan(f"quota-{place}", **limits) for place in range(1, n + 1))
-    keys = tuple(KeyPlan(f"simulated-secret-{place}", f"quota-{place}") for place in range(1, n + 1))
+    keys = tuple(KeyPlan(simulated_key(f"key-{place}"), f"quota-{place}") for place in range(1, n + 1))
     return ProviderPlan(quotas, keys, **manners)
 
 
@@ -350,7 +362,7 @@ def organisations(keys_of: Mapping[str, int], **options: Unpack[PlanOptions]) ->
     keys = []
     for name, n in keys_of.items():
         _require_whole(f"keys_of[{name!r}]", n, least=1)
-        keys += [KeyPlan(f"simulated-secret-{name}-{at}", name, name=f"{name}-{at}") for at in range(1, n + 1)]
+        keys += [KeyPlan(simulated_key(f"{name}-{at}"), name, name=f"{name}-{at}") for at in range(1, n + 1)]
     return ProviderPlan(tuple(QuotaPlan(name, **limits) for name in keys_of), tuple(keys), **manners)
 
 

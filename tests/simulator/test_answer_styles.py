@@ -11,7 +11,7 @@ from agentos.simulator import Provider, Refused, equal_keys
 from agentos.simulator.answer_facts import Facts
 from agentos.simulator.answer_styles import plain_error
 
-SECRET = "simulated-secret-1"
+SECRET = equal_keys(1).secrets[0]
 NOON = 1_750_000_000.0  # 2025-06-15T15:06:40Z
 
 

@@ -12,7 +12,7 @@ from agentos.simulator import Admitted, KeyPlan, Provider, ProviderPlan, QuotaPl
 from agentos.simulator.parsed_request import ParsedRequest, parse_target, read_request
 from agentos.simulator.success_answers import streamed_answer, whole_answer
 
-SECRET = "simulated-secret-1"
+SECRET = equal_keys(1).secrets[0]
 MODEL = "gemini-2.5-flash"
 
 

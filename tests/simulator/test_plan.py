@@ -6,12 +6,22 @@ import json
 import math
 import pickle
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, equal_keys, organisations
+from agentos.simulator import (
+    KeyPlan,
+    Latency,
+    ProviderPlan,
+    QuotaPlan,
+    Scripted,
+    equal_keys,
+    organisations,
+    simulated_key,
+)
 
 QUOTA = QuotaPlan("acme", rpm=60)
 KEY = KeyPlan("a-planted-secret", "acme")
@@ -147,6 +157,27 @@ def test_equal_keys_have_a_quota_each() -> None:
     assert {(quota.rpm, quota.tpm) for quota in made.quotas} == {(500, 1000)}
     assert len(set(made.secrets)) == 3
     assert made.style == "anthropic"
+
+
+def test_equal_plans_have_equal_keys_of_the_form_of_real_ones() -> None:
+    made, again = (organisations({"acme": 4, "beta": 2}).secrets for _ in range(2))
+
+    assert made == again
+    assert simulated_key("acme-1") == made[0]
+    for secret in (*made, *equal_keys(3).secrets):
+        assert re.fullmatch(r"sk-proj-[A-Za-z0-9]{40}", secret)
+
+
+def test_no_two_keys_share_eight_characters_of_either_case() -> None:
+    # Redaction would take a piece of the one for a piece of the other.
+    secrets = [*equal_keys(500).secrets, *organisations({"acme": 250, "beta": 250}).secrets]
+    pieces = [
+        private[start : start + 8]
+        for private in (secret.removeprefix("sk-proj-").lower() for secret in secrets)
+        for start in range(len(private) - 7)
+    ]
+
+    assert len(set(pieces)) == len(pieces)
 
 
 def test_the_keys_of_an_organisation_share_its_quota() -> None:

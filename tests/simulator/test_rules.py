@@ -25,7 +25,7 @@ from agentos.simulator import (
     organisations,
 )
 
-SECRET = "simulated-secret-1"
+SECRET = equal_keys(1).secrets[0]
 
 
 def one_key(**options: Any) -> Provider:
@@ -352,7 +352,7 @@ def test_what_one_key_does_never_changes_the_chance_of_another() -> None:
         found: list[tuple[float, str]] = []
         for _ in range(50):
             for _ in range(noise):
-                admitted(provider, secret="simulated-secret-2")
+                admitted(provider, secret=provider.plan.secrets[1])
             call = admitted(provider)
             found.append((call.latency, call.fate))
         return found

@@ -107,7 +107,9 @@ def test_clients_that_are_still_there_do_not_keep_it_from_ending() -> None:
         host, port = simulator.url.removeprefix("http://").split(":")
         idle = socket.create_connection((host, int(port)), timeout=20)
         busy = socket.create_connection((host, int(port)), timeout=20)
-        head = "POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: simulated-secret-1\r\nContent-Length: 2\r\n\r\n{}"
+        head = (
+            f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {simulator.keys[0]}\r\nContent-Length: 2\r\n\r\n{{}}"
+        )
         busy.sendall(head.encode())
         simulator.wait_in_flight(1)
 

@@ -20,6 +20,7 @@ HOURS = Latency(3600.0, 0.0)
 GENERATE = "/v1beta/models/a-model:generateContent"
 STREAM = "/v1beta/models/a-model:streamGenerateContent"
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", GENERATE)
+SECRETS = equal_keys(2).secrets
 BODY = {"model": "a-model", "messages": [{"role": "user", "content": "x" * 40}], "max_tokens": 20}
 
 
@@ -60,7 +61,7 @@ def raw(simulator: Running) -> Iterator[socket.socket]:
 
 def ask(
     connection: http.client.HTTPConnection,
-    secret: str | None = "simulated-secret-1",
+    secret: str | None = SECRETS[0],
     route: str = "/v1/chat/completions",
     **changes: Any,
 ) -> http.client.HTTPResponse:
@@ -73,7 +74,7 @@ def ask(
 
 def request_bytes(body: bytes | None = None, *headers: str, route: str = "/v1/chat/completions") -> bytes:
     body = json.dumps(BODY).encode() if body is None else body
-    lines = ["Host: here", "Authorization: Bearer simulated-secret-1", f"Content-Length: {len(body)}", *headers]
+    lines = ["Host: here", f"Authorization: Bearer {SECRETS[0]}", f"Content-Length: {len(body)}", *headers]
     return f"POST {route} HTTP/1.1\r\n{''.join(line + chr(13) + chr(10) for line in lines)}\r\n".encode() + body
 
 
@@ -132,11 +133,11 @@ def test_an_anthropic_call_is_answered_with_either_header(header: str) -> None:
 @pytest.mark.parametrize(
     ("query", "headers"),
     [
-        ("", {"x-goog-api-key": "simulated-secret-2"}),
-        ("?key=simulated-secret-2", {}),
-        ("?alt=json&key=simulated%2Dsecret-2", {}),
-        ("", {"authorization": "Bearer simulated-secret-2"}),
-        ("?key=wrong", {"x-goog-api-key": "simulated-secret-2"}),
+        ("", {"x-goog-api-key": SECRETS[1]}),
+        (f"?key={SECRETS[1]}", {}),
+        (f"?alt=json&key={SECRETS[1].replace('-', '%2D')}", {}),
+        ("", {"authorization": f"Bearer {SECRETS[1]}"}),
+        ("?key=wrong", {"x-goog-api-key": SECRETS[1]}),
     ],
 )
 def test_a_gemini_call_is_known_by_its_key_wherever_that_is(query: str, headers: dict[str, str]) -> None:

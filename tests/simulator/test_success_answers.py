@@ -18,7 +18,8 @@ def asked(route: str, prefix: str = "", **told: Any) -> tuple[ParsedRequest, Adm
     place = parse_target(f"{prefix}/v1/{route}")
     assert place is not None
     request = read_request(place, json.dumps({"model": 'a "model"', "max_tokens": 100, **told}).encode())
-    answer = Provider(equal_keys(1)).arrive("simulated-secret-1", request.tokens, 0.0, max_output=request.max_output)
+    plan = equal_keys(1)
+    answer = Provider(plan).arrive(plan.secrets[0], request.tokens, 0.0, max_output=request.max_output)
     assert isinstance(answer, Admitted)
     return request, answer
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentos import NoUsableCredential
 from agentos.providers import Event
-from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Running, Scripted, Simulator
+from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Running, Scripted, Simulator, simulated_key
 
 from .calls import (
     ASYNC,
@@ -40,7 +40,7 @@ def bad_first_key(**fault: Any) -> ProviderPlan:
     """Two keys, of which the first has a fault."""
     quota = {name: fault.pop(name) for name in ("spent", "daily_requests") if name in fault}
     quotas = (QuotaPlan("quota-1", **quota), QuotaPlan("quota-2"))
-    keys = (KeyPlan("simulated-secret-1", "quota-1", **fault), KeyPlan("simulated-secret-2", "quota-2"))
+    keys = (KeyPlan(simulated_key("key-1"), "quota-1", **fault), KeyPlan(simulated_key("key-2"), "quota-2"))
     return ProviderPlan(quotas, keys, latency=Latency(0.0, 0.0), rejection_latency=0.0)
 
 
@@ -95,7 +95,7 @@ def test_a_call_whose_key_is_refused_goes_on_with_another(sdk: Sdk, way: Way, re
 @every_sdk
 @every_whole_way
 def test_when_all_keys_are_dead_the_providers_refusal_goes_up_and_the_next_call_is_not_sent(sdk: Sdk, way: Way) -> None:
-    dead = tuple(KeyPlan(f"simulated-secret-{number}", "quota", dead=True) for number in (1, 2))
+    dead = tuple(KeyPlan(simulated_key(f"key-{number}"), "quota", dead=True) for number in (1, 2))
     provided = ProviderPlan((QuotaPlan("quota"),), dead, latency=Latency(0.0, 0.0), rejection_latency=0.0)
     with Simulator(provided) as provider:
         pool = pool_of(provider)
