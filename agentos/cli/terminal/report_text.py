@@ -64,9 +64,9 @@ def _headline(report: RunReport, now: float, paint: Paint) -> Iterator[str]:
     if last is not None and last.ended_at is None:
         since = f", for {format_duration(now - last.started_at)}"
     yield f"{paint(clean(report.name, _LONGEST_ID), BOLD)}: {state}{since}"
+    yield from (f"  {each}" for each in advice)
     if report.results is not None:
         yield f"  results: {clean(shlex.quote(report.results), _LONGEST_REASON)}"
-    yield from (f"  {each}" for each in advice)
     yield f"  {_counts(report, paint)}"
     yield from (f"  {line}" for line in _speed(report))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import CommandFailed
 from ...providers import Signal
+from ..journal.entry_text import replace_surrogates
 from .tracebacks import find_place, format_traceback
 
 
@@ -28,9 +29,9 @@ def build_failure_facts(
     except Exception:  # noqa: BLE001 - the exception's own attributes may raise anything
         place = None
     if place is not None:
-        facts["place"] = masked(place)
+        facts["place"] = replace_surrogates(masked(place))
     if with_traceback and (trace := masked(format_traceback(error))):
-        facts["traceback"] = trace
+        facts["traceback"] = replace_surrogates(trace)  # SQLite cannot return them from JSON
     return facts
 
 

@@ -59,8 +59,9 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
 
     lines = out.splitlines()
     assert lines[0] == "nightly: stopped by shutdown(), just now"
-    assert lines[1] == "  2 of 6 done, 3 failed, 1 left (1 not begun)"
-    assert lines[3].startswith("  item duration p50 ")
+    assert lines[1].startswith("  results: ")
+    assert lines[2] == "  2 of 6 done, 3 failed, 1 left (1 not begun)"
+    assert lines[4].startswith("  item duration p50 ")
     assert "3 failures, by cause" in lines
     cause = lines.index("  2  ValueError: bad-1: no 'fieldbad-1' in /data/bad-1.json, line 5")
     assert lines[cause + 1 : cause + 4] == [
@@ -239,7 +240,7 @@ def test_an_item_that_was_refused_for_its_id_is_a_failed_one_without_a_log(
 
     out = shown(capsys)
 
-    assert out.splitlines()[1] == "  2 of 3 done, 1 failed"
+    assert out.splitlines()[2] == "  2 of 3 done, 1 failed"
     assert "  1  duplicate id: an earlier item is 'a' too\n     e.g. a\n" in out
     assert next_commands(out) == ["... | agentos run - --name nightly --retry-failed -- true"]
     assert shown(capsys, "--failed") == "failed\ta\tduplicate id: an earlier item is 'a' too\n"
