@@ -26,7 +26,7 @@ KEY_FORMS: Final = (
     KeyForm("openai", ("OPENAI",), ("sk-proj-", "sk-svcacct-", "sk-admin-")),
     KeyForm("azure", ("AZURE_OPENAI",)),
     KeyForm("anthropic", ("ANTHROPIC", "CLAUDE"), ("sk-ant-",)),
-    KeyForm("gemini", ("GEMINI", "GOOGLE"), ("AIza", "AQ.")),
+    KeyForm("gemini", ("GEMINI", "GOOGLE", "GOOGLE_GEMINI"), ("AIza", "AQ.")),
     KeyForm("mistral", ("MISTRAL", "CODESTRAL")),
     KeyForm("groq", ("GROQ",), ("gsk_",)),
     KeyForm("cerebras", ("CEREBRAS",), ("csk-",)),

@@ -334,22 +334,29 @@ def _ready(chosen: _ChosenKey, secret: str, environ: Mapping[str, str], slots: S
     try:
         stated = entry.stated() | {"provider": provider, "slots": slots.choose(entry.slots, provider)}
         if entry.base_url is None:
-            stated["hosts"] = (*entry.hosts, *_find_sdk_hosts(provider, environ))
+            stated["hosts"] = (*entry.hosts, *_find_sdk_hosts(chosen, provider, environ))
         credential = Credential(secret, **stated)
     except ValueError as error:
         raise UsageError(f"{entry.where}: {entry.name if secret not in entry.name else 'it'}: {error}") from None
     return SelectedKey(credential, _env_key(chosen), _find_variables(secret, entry, environ), entry.where, provider)
 
 
-def _find_sdk_hosts(provider: str | None, environ: Mapping[str, str]) -> list[str]:
-    """Return the hosts to which the user has sent the SDK of *provider*, as with OPENAI_BASE_URL."""
+def _find_sdk_hosts(chosen: _ChosenKey, provider: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the hosts to which the user has sent the SDK of *provider*, as with OPENAI_BASE_URL.
+
+    Unless the provider is stated, also those of the SDK that reads the key's variable: ANTHROPIC_API_KEY may hold a key
+    of a gateway that looks like one of OpenAI's, and that SDK sends it there.
+    """
     from ...pool.host_patterns import normalize_host
     from ...providers.dialects import parse_origin
-    from ...providers.key_owner import find_base_url_variables
+    from ...providers.key_owner import find_base_url_variables, find_variable_provider
 
-    origins = [parse_origin(environ[name]) for name in find_base_url_variables(provider) if name in environ]
+    names = [*find_base_url_variables(provider)]
+    if chosen.entry.provider is None:
+        names += find_base_url_variables(find_variable_provider(_find_variable(chosen) or ""))
+    origins = [parse_origin(environ[name]) for name in names if name in environ]
     hosts = [normalize_host(origin.partition("://")[2]) for origin in origins if origin is not None]
-    return [host for host in hosts if host is not None and "*" not in host]
+    return [host for host in dict.fromkeys(hosts) if host is not None and "*" not in host]
 
 
 def _find_variables(secret: str, entry: CredentialEntry, environ: Mapping[str, str]) -> tuple[str, ...]:

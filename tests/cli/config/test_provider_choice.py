@@ -12,6 +12,7 @@ from agentos.cli.exit_codes import ExitCode
 from agentos.cli.session.argv import ParsedArguments
 from agentos.cli.session.request import Flags, RunRequest, build_request
 from agentos.cli.usage_error import UsageError
+from agentos.simulator import simulated_key
 
 OPENAI, ANTHROPIC, GEMINI = "sk-proj-made-up-1", "sk-ant-made-up-22", "AIza-made-up-333"
 SECRETS = {"OPENAI_API_KEY": OPENAI, "ANTHROPIC_API_KEY": ANTHROPIC, "GEMINI_API_KEY": GEMINI}
@@ -187,6 +188,36 @@ def test_a_key_belongs_where_the_variable_of_its_sdk_leads(address: str, hosts: 
     (other,) = requested({**SECRETS, "OPENAI_BASE_URL": address}, provider="anthropic").keys
 
     assert (key.credential.hosts, other.credential.hosts) == (hosts, ())
+
+
+@pytest.mark.parametrize(
+    ("variable", "base_url"),
+    [
+        ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ("ANTHROPIC_API_KEY_2", "ANTHROPIC_BASE_URL"),
+        ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+        ("MISTRAL_API_KEY", "MISTRAL_BASE_URL"),
+    ],
+)
+def test_a_key_belongs_where_the_sdk_that_reads_its_variable_sends_it_whatever_it_looks_like(
+    variable: str, base_url: str
+) -> None:
+    environ = {variable: simulated_key("key-1"), base_url: "http://127.0.0.1:8000"}
+    bases = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "MISTRAL_BASE_URL")
+    elsewhere = {name: "http://elsewhere.example" for name in bases if name not in (base_url, "OPENAI_BASE_URL")}
+
+    (key,) = requested({**elsewhere, **environ}, keys=[f"env:{variable}"]).keys
+
+    assert (key.provider, key.credential.hosts) == ("openai", ("127.0.0.1:8000",))
+
+
+def test_a_key_whose_provider_is_stated_belongs_where_the_sdk_of_that_one_sends_it(project: Path) -> None:
+    (project / "agentos.toml").write_text('[[credentials]]\nenv = "ANTHROPIC_API_KEY"\nprovider = "openai"\n')
+    environ = {"ANTHROPIC_API_KEY": OPENAI, "ANTHROPIC_BASE_URL": "http://127.0.0.1:8000"}
+
+    (key,) = requested(environ).keys
+
+    assert key.credential.hosts == ()
 
 
 def test_a_run_without_keys_says_that_a_provider_has_no_effect(project: Path) -> None:
