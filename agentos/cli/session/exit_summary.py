@@ -43,6 +43,14 @@ def describe_key_time(spent: KeyTime) -> list[str]:
     return [make_printable(line) for line in spent.describe()]
 
 
+def describe_retry(left: int, failed: int) -> str:
+    """Return what ``agentos retry`` runs: the failed items, and those that are *left*."""
+    if not left:
+        return "retry the failed item" if failed == 1 else f"retry the {failed:,} failed items"
+    unfinished = "the unfinished item" if left == 1 else f"the {left:,} unfinished items"
+    return f"run {unfinished} and retry the {'failed one' if failed == 1 else f'{failed:,} failed ones'}"
+
+
 def build_next_steps(
     stats: ProgressStats, code: ExitCode, *, name: str, again: str, retry: str, retried: bool
 ) -> list[str]:
@@ -54,7 +62,8 @@ def build_next_steps(
         what = "done" if not stats.failed else f"finished ({stats.failed} failed)"
         words.append(f"all {stats.total} {what}; --fresh runs again")
     if stats.failed and not retried:
-        words += [f"failures by cause:       agentos show {name}", f"retry the failed items:  {retry}"]
+        again = f"{describe_retry(left, stats.failed)}:"
+        words += [f"{'failures by cause:'.ljust(len(again))}  agentos show {name}", f"{again}  {retry}"]
     elif stats.failed:
         words.append(f"failures by cause:  agentos show {name}")
     if left:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...util.durations import format_duration
 from ..session.argv import ONCE, find_option_value
+from ..session.exit_summary import describe_retry
 from ..session.find_run import DEFAULT_BASE
 from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, format_ago, format_count
 from .table import format_table
@@ -243,10 +244,9 @@ def _continuations(report: RunReport, card: RunCard, cwd: str, base: str) -> Ite
         what = f"resume with {format_count(report.left, 'item')}" if report.left else "resume"
         yield run_command(card, cwd, *place), what
     if failed:
-        again = "retry the failed item" if failed == 1 else f"retry the {failed:,} failed items"
         from_stdin = card.source_kind == "stdin"
         typed = run_command(card, cwd, "--retry-failed", *place) if from_stdin else f"agentos retry {name}{base}"
-        yield typed, again
+        yield typed, describe_retry(report.left, failed)
     elif not unfinished:
         yield f"agentos results {name}{base}", f"all {report.counts['done']:,} done"
 

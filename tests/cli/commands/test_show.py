@@ -78,6 +78,7 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
         "agentos retry nightly",
         "agentos logs nightly bad-1",
     ]
+    assert "# run the unfinished item and retry the 3 failed ones" in out
 
 
 def test_the_tokens_of_a_run_are_shown_in_all_and_for_each_key(base: Path, capsys: pytest.CaptureFixture[str]) -> None:

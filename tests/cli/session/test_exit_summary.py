@@ -6,7 +6,7 @@ import pytest
 
 from agentos import Cause, ProgressStats
 from agentos.cli.exit_codes import ExitCode
-from agentos.cli.session.exit_summary import build_next_steps, exit_code
+from agentos.cli.session.exit_summary import build_next_steps, describe_retry, exit_code
 
 
 def stats(**facts: object) -> ProgressStats:
@@ -57,6 +57,22 @@ def test_failures_can_be_looked_at_and_run_again() -> None:
     assert "agentos show nightly" in words(failed=2)
     assert "agentos retry nightly" in words(failed=2)
     assert "agentos retry" not in words(failed=2, retried=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "failed", "text"),
+    [
+        (0, 1, "retry the failed item"),
+        (0, 1_200, "retry the 1,200 failed items"),
+        (9, 2, "run the 9 unfinished items and retry the 2 failed ones"),
+        (1, 1, "run the unfinished item and retry the failed one"),
+    ],
+)
+def test_a_retry_is_described_by_all_that_it_runs(left: int, failed: int, text: str) -> None:
+    assert describe_retry(left, failed) == text
+    first, second, *_ = words(failed=failed, completed=10 - left, total=10).splitlines()
+    assert second == f"{text}:  agentos retry nightly"
+    assert first.index("agentos") == second.index("agentos")
 
 
 def test_what_is_left_goes_on_by_the_same_command() -> None:
