@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,19 @@ def inspect_worker(function: object) -> Worker:
     wants_context = _wants_context(function)
     _check_signature(function, inner, wants_context=wants_context)
     return Worker(function, is_async, wants_context, _build_name(inner))
+
+
+def refuse_awaitable(value: object, *, in_coroutine: bool = False) -> None:
+    """Raise TypeError if a worker returned an awaitable, and so did nothing yet. A coroutine is closed."""
+    if not hasattr(type(value), "__await__"):
+        return
+    what = f"an awaitable {type(value).__name__}"
+    if isinstance(value, Coroutine):
+        what = "a coroutine"
+        with contextlib.suppress(Exception):  # it may be running, or refuse to end
+            value.close()
+    where = "" if in_coroutine else ", in a worker that is declared `async def`"
+    raise TypeError(f"the worker returned {what} that was not awaited: write `await` before the call{where}")
 
 
 def _wants_context(function: Callable[..., Any]) -> bool:

@@ -294,6 +294,34 @@ def test_coroutines_run_without_a_loop_of_the_caller() -> None:
     assert sorted(r.value for r in results) == list(range(1, 51))
 
 
+@pytest.mark.parametrize("awaits", [False, True], ids=["function", "coroutine"])
+def test_a_coroutine_that_was_not_awaited_fails_its_item_at_once(awaits: bool) -> None:
+    async def ask() -> int:
+        return 1
+
+    def plain(item: int, key: str | None) -> Any:
+        return ask()
+
+    async def forgetful(item: int, key: str | None) -> Any:
+        return ask()
+
+    run = ParallelCoordinator(1, retries=2)
+    _, (result,) = run.execute_parallel([1], forgetful if awaits else plain, str)
+
+    assert (result.success, result.value, result.attempts) == (False, None, 1)
+    said = "the worker returned a coroutine that was not awaited: write `await` before the call"
+    assert result.error == said + ("" if awaits else ", in a worker that is declared `async def`")
+
+
+def test_a_task_that_was_not_awaited_fails_its_item_too() -> None:
+    async def worker(item: int, key: str | None) -> Any:
+        return asyncio.ensure_future(asyncio.sleep(0))
+
+    _, (result,) = ParallelCoordinator(1).execute_parallel([1], worker, str)
+
+    assert "returned an awaitable Task that was not awaited" in (result.error or "")
+
+
 def test_a_thousand_coroutines_are_in_flight_at_once() -> None:
     arrived = 0
     together = asyncio.Event()

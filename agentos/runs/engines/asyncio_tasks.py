@@ -13,6 +13,7 @@ from ...util.async_wakeup import AsyncWakeup
 from ..core.records import Attempt
 from ..core.states import Verdict
 from ..execution.dispatcher import IDLE, Idle
+from ..worker import refuse_awaitable
 from .loop_executor import STARTED, StartedCalls, install_loop_executor
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class AsyncioEngine:
                 value = await worker.call(attempt.item.payload, run.secret_for(attempt), context=context)
             else:
                 value = await worker.call(attempt.item.payload, run.secret_for(attempt))
+            refuse_awaitable(value, in_coroutine=True)
         except asyncio.CancelledError as raised:
             if attempt.cancelled is None:
                 cancelled_from_outside = task is not None and task.cancelling() > 0
@@ -138,7 +140,7 @@ class AsyncioEngine:
             else:
                 error = run.build_cancellation(attempt)
         except BaseException as raised:  # noqa: BLE001 - any error of a worker fails its item, not the run
-            error = raised
+            value, error = None, raised
         CURRENT_ATTEMPT.reset(holding)
         STARTED.reset(counting)
         if attempt.cancelled is not None and task is not None and task.cancelling():

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, NotPicklable, WorkerLost
@@ -28,6 +27,7 @@ from ..remote.assignment import AssignmentBuilder
 from ..remote.attempt_report import AttemptReport
 from ..remote.pickled import PickledObject, pack
 from ..remote.worker_call import agentos_item
+from ..worker import refuse_awaitable
 from .executor_kinds import ExecutorKind, classify_executor
 
 if TYPE_CHECKING:
@@ -274,9 +274,7 @@ def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
         value = worker.call(attempt.item.payload, run.secret_for(attempt), **more)
         if worker.is_async:
             value = asyncio.run(_run_to_end(run, value))
-        elif type(value) is CoroutineType:
-            value.close()
-            raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
+        refuse_awaitable(value, in_coroutine=worker.is_async)
     except BaseException as error:  # noqa: BLE001 - any error of a worker fails its item, not the executor
         return None, error
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from types import CoroutineType
 from typing import TYPE_CHECKING
 
 from ...pool.lease import CURRENT_ATTEMPT
@@ -13,6 +12,7 @@ from ..core.records import Attempt
 from ..core.states import Verdict
 from ..execution.dispatcher import IDLE, Idle
 from ..execution.job_control import Suspendable
+from ..worker import refuse_awaitable
 
 if TYPE_CHECKING:
     from ..execution.engine_run import EngineRun
@@ -103,12 +103,9 @@ class ThreadEngine:
                 value = worker.call(attempt.item.payload, run.secret_for(attempt), context=run.context_for(attempt))
             else:
                 value = worker.call(attempt.item.payload, run.secret_for(attempt))
-            if type(value) is CoroutineType:
-                value.close()
-                value = None
-                raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
+            refuse_awaitable(value)
         except BaseException as raised:  # noqa: BLE001 - any error of a worker fails its item, not the run
-            error = raised
+            value, error = None, raised
         CURRENT_ATTEMPT.reset(holding)
         try:
             return run.finish(attempt, value, error)

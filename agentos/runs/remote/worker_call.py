@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from types import CoroutineType
 from typing import Any
 
 from ...errors import AgentOSError, Interrupted, NotPicklable
+from ..worker import refuse_awaitable
 from .assignment import Assignment
 from .attempt_report import AttemptReport, LogLine, Printed, build_failure
 from .pickled import PickledObject, pack, unpack
@@ -69,9 +69,7 @@ def run_assignment(
     execution = _AssignmentRun(assignment, stopping, lost, tell, environ)
     try:
         value = execution.build_call(function)()
-        if type(value) is CoroutineType:
-            value.close()
-            raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
+        refuse_awaitable(value)
         return execution.done(value)
     except _NotReady as unready:
         return execution.unready(str(unready))
@@ -92,7 +90,9 @@ async def run_assignment_async(
     execution = _AssignmentRun(assignment, stopping, lost, tell, environ)
     task = asyncio.current_task()
     try:
-        return execution.done(await execution.build_call(function)())
+        value = await execution.build_call(function)()
+        refuse_awaitable(value, in_coroutine=True)
+        return execution.done(value)
     except _NotReady as unready:
         return execution.unready(str(unready))
     except asyncio.CancelledError as error:

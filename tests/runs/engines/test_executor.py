@@ -229,13 +229,19 @@ def test_a_coroutine_on_threads_has_a_live_context_and_the_lease_of_its_item(poo
 
 
 def test_a_coroutine_that_nobody_awaits_fails_its_item_there_too() -> None:
+    async def forget(item: int, credential: str | None) -> Any:
+        return engine_workers.double_later(item, credential)
+
     with ThreadPoolExecutor(1) as executor:
         run = ParallelCoordinator(1, engine=executor)
-        _, (result,) = run.execute_parallel(
+        _, (plain,) = run.execute_parallel(
             [1], lambda item, credential: engine_workers.double_later(item, credential), str
         )
+        _, (awaited,) = run.execute_parallel([1], forget, str)
 
-    assert "declare it `async def`" in (result.error or "")
+    assert "declared `async def`" in (plain.error or "")
+    assert (awaited.success, awaited.attempts) == (False, 1)
+    assert (awaited.error or "").endswith("a coroutine that was not awaited: write `await` before the call")
 
 
 # -- secrets ------------------------------------------------------------------------------------------------------

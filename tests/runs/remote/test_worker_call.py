@@ -49,6 +49,10 @@ def give_a_coroutine(item: Any, credential: str | None) -> Any:
     return give_later(item, credential)
 
 
+async def forget_to_await(item: Any, credential: str | None) -> Any:
+    return give_later(item, credential)
+
+
 async def give_later(item: Any, credential: str | None) -> Any:
     await asyncio.sleep(0)
     return item, credential
@@ -151,7 +155,8 @@ def test_a_coroutine_function_runs_on_a_loop_of_its_own() -> None:
 
 
 def test_a_coroutine_that_nobody_awaits_is_an_error_that_says_so() -> None:
-    assert "declare it `async def`" in str(error_of(there(give_a_coroutine)))
+    assert "declared `async def`" in str(error_of(there(give_a_coroutine)))
+    assert "not awaited: write `await`" in str(error_of(there(forget_to_await, is_async=True)))
 
 
 @pytest.mark.parametrize(
