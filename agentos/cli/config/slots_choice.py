@@ -42,4 +42,5 @@ def describe_key_bound(workers: int, most: int, slots: Sequence[Slots], shared_b
     keys = "1 key" if len(numbers) == 1 else f"{len(numbers)} keys"
     first = numbers[0]
     of_each = f" x {first} slot{'' if first == 1 else 's'}" if numbers == [first] * len(numbers) else ""
-    return f"{workers} workers, {keys}{of_each}: {sum(numbers)} at once; --slots auto lets {shared_by} share a key"
+    advice = f"; --slots auto lets {shared_by} share a key" if 1 in numbers else ""
+    return f"{workers} workers, {keys}{of_each}: {sum(numbers)} at once{advice}"

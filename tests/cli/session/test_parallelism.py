@@ -150,7 +150,7 @@ def test_slots_that_are_no_number_are_refused(capsys: pytest.CaptureFixture[str]
         ),
         (
             ("-j", "60", "--slots", "2", "--", "true"),
-            "60 workers, 3 keys x 2 slots: 6 at once; --slots auto lets commands share a key",
+            "60 workers, 3 keys x 2 slots: 6 at once",  # commands share a key already
         ),
         (("-j", "60", *WORKER), None),  # auto
         (("-j", "3", "--", "true"), None),
