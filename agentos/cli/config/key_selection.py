@@ -227,6 +227,8 @@ class _KeySelection:
             yield _ChosenKey(CredentialEntry(name, "file", word, where, path.parent, trusted=trusted), secret)
 
     def _hint(self, word: str) -> str:
+        if word in self._environ:
+            return f"did you mean {_ENV}{word}?"
         near = get_close_matches(word, self._by_name, 1)
         if near:
             return f"did you mean {near[0]}?"

@@ -268,6 +268,15 @@ def test_a_name_nearly_right_is_answered_with_the_right_one(project: Path, envir
     assert refused(project, environ, "alcie").hint == "did you mean alice?"
 
 
+def test_a_variable_without_env_is_answered_with_how_it_is_typed(project: Path, environ: dict[str, str]) -> None:
+    environ["OPENAI_API_KEY_1"] = CAROL
+
+    error = refused(project, environ, "OPENAI_API_KEY_1")
+
+    assert error.hint == "did you mean env:OPENAI_API_KEY_1?"
+    assert CAROL not in f"{error.message} {error.hint}"
+
+
 def test_a_file_of_several_secrets_is_too_much_for_one_entry(project: Path, environ: dict[str, str]) -> None:
     keep(project / "bob.key", f"{BOB}\n{CAROL}\n")
 
