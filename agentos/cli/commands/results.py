@@ -15,6 +15,7 @@ from ..session.find_run import base_folder, find_run, require_begun
 from ..usage_error import UsageError
 
 _IN_TABLE: Final = ("id", "outcome", "attempts", "key", "duration", "tokens")
+_IN_HINT: Final = 10  # names
 _TOGETHER: Final = 500  # rows that are aligned with each other
 
 
@@ -62,6 +63,8 @@ def results(
         raise UsageError(what, f"there is: {', '.join(NAMES)}; item.NAME and value.NAME for fields of these")
     folder = find_run(base_folder(dir), run)
     require_begun(folder)
+    if chosen is not None:
+        _require_there(folder, chosen)
     if csv:
         _print_csv(folder, chosen)
     elif json:
@@ -98,19 +101,23 @@ def _json_lines(folder: Path, fields: list[str] | None) -> Iterator[str]:
         yield json.dumps(dict(zip(fields, values, strict=True)))
 
 
+def _require_there(folder: Path, fields: list[str]) -> None:
+    """Raise UsageError for a path that no result has: it may be a typing error."""
+    from ...runs.exports.result_fields import find_columns, find_missing
+
+    missing = find_missing(_records(folder), fields)
+    if missing is None:
+        return
+    beginning = f"{missing.partition('.')[0]}."
+    names = [name for name in map(".".join, find_columns(_records(folder))) if name.startswith(beginning)]
+    there = f"there is: {', '.join(names[:_IN_HINT])}{', ...' if len(names) > _IN_HINT else ''}"
+    raise UsageError(f"no result has {missing}", there if names else "agentos results --jsonl shows what there is")
+
+
 def _select(folder: Path, fields: list[str]) -> Iterator[list[Any]]:
-    """Yield the fields of each result; then name those that no result had, which may be typing errors."""
     from ...runs.exports.result_fields import select_typed
 
-    missing, any_result = set(fields), False
-    for record in _records(folder):
-        values = [select_typed(record, field) for field in fields]
-        missing -= {field for field, value in zip(fields, values, strict=True) if value is not None}
-        any_result = True
-        yield values
-    for field in fields if any_result else ():
-        if field in missing and "." in field:
-            print(f"agentos: no result has {field}", file=sys.stderr)
+    return ([select_typed(record, field) for field in fields] for record in _records(folder))
 
 
 def _print_array(folder: Path, fields: list[str] | None) -> None:

@@ -25,6 +25,7 @@ LONGEST_CELL: Final = 32_767
 _CUT: Final = " [cut]"
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_ABSENT: Final = object()
 
 Path = tuple[str, ...]
 
@@ -80,7 +81,26 @@ def select_typed(result: Mapping[str, Any], field: str) -> Any:
     """Return the field that somebody typed: a number is a place in a list, and names may have dots in them."""
     name, _, rest = field.partition(".")
     found = _top(result, name)
-    return _descend(found, rest) if rest else found
+    return _descend(found, rest, None) if rest else found
+
+
+def find_missing(results: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> str | None:
+    """Return the first of the typed paths that none of the results has, though one has an item or a value to look in.
+
+    A path that leads to null is there.
+    """
+    left = {field: False for field in fields if "." in field}  # whether there was something to look in
+    for result in results:
+        if not left:
+            break
+        for field in list(left):
+            name, _, rest = field.partition(".")
+            inside = _top(result, name)
+            if _descend(inside, rest, _ABSENT) is not _ABSENT:
+                del left[field]
+            elif inside is not None:
+                left[field] = True
+    return next((field for field, looked in left.items() if looked), None)
 
 
 def _top(result: Mapping[str, Any], name: str) -> Any:
@@ -92,23 +112,23 @@ def _top(result: Mapping[str, Any], name: str) -> Any:
     return result.get(name)
 
 
-def _descend(found: Any, rest: str) -> Any:
+def _descend(found: Any, rest: str, absent: object) -> Any:
     if isinstance(found, list):
         number, _, more = rest.partition(".")
         if not number.isdecimal() or int(number) >= len(found):
-            return None
+            return absent
         inner = found[int(number)]
-        return _descend(inner, more) if more else inner
+        return _descend(inner, more, absent) if more else inner
     if not isinstance(found, dict):
-        return None
+        return absent
     if rest in found:
         return found[rest]
     parts = rest.split(".")
     for length in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:length])
         if name in found:
-            return _descend(found[name], ".".join(parts[length:]))
-    return None
+            return _descend(found[name], ".".join(parts[length:]), absent)
+    return absent
 
 
 def format_cell(name: str, value: Any) -> str:

@@ -87,8 +87,19 @@ def test_chosen_fields_are_the_columns(nightly: Path, capfd: pytest.CaptureFixtu
 
 
 def test_a_field_that_no_result_has_is_named(nightly: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["results", "--fields", "id,item.txet"]) == 0
-    assert "no result has item.txet" in capfd.readouterr().err
+    for shape in ("--csv", "--jsonl", "--json"):
+        assert main(["results", shape, "--fields", "id,item.txet"]) == 2
+        out, err = capfd.readouterr()
+        assert (out, err) == (
+            "",
+            "agentos: no result has item.txet\n  there is: item.id, item.text, item.n, item.meta.lang\n",
+        )
+    assert printed(capfd, "--csv", "--fields", "id,item.meta.lang").splitlines() == [
+        "id,item.meta.lang",
+        "a,",
+        "b,de",
+        "bad,",
+    ]
     assert main(["results", "--fields", "idd"]) == 2
     assert "'idd'\n  there is: id, item, value," in capfd.readouterr().err
     assert main(["results", "--fields", ","]) == 2

@@ -9,6 +9,7 @@ import pytest
 from agentos.runs.exports.result_fields import (
     LONGEST_CELL,
     find_columns,
+    find_missing,
     find_unknown,
     format_cell,
     select,
@@ -106,3 +107,17 @@ def test_a_cell_is_never_longer_than_spreadsheets_take() -> None:
     for text in ("x" * 40_000, "=" * 40_000):
         assert len(format_cell("value", text)) == LONGEST_CELL
     assert format_cell("value", "x" * 40_000).endswith(" [cut]")
+
+
+def test_a_path_is_missing_if_no_result_has_it() -> None:
+    results = [result(item="x", value={"a": None, "b": [1]}), result(item="x", value={"c": {"d": 1}})]
+
+    assert find_missing(results, ["id", "value.a", "value.b.0", "value.c.d", "value.e", "value.f"]) == "value.e"
+    assert find_missing(results, ["value.b.1"]) == "value.b.1"
+    assert find_missing(results, ["item.text"]) == "item.text"
+    assert find_missing(results, ["id", "value.a", "value.c"]) is None
+
+
+def test_no_path_is_missing_where_there_is_nothing_to_look_in() -> None:
+    assert find_missing([], ["value.stdout"]) is None
+    assert find_missing([result(item="x", value=None)], ["value.stdout"]) is None
