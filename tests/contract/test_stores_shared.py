@@ -25,6 +25,7 @@ from agentos import (
     RateLimited,
 )
 from agentos.pool.protocols import runtime_of
+from agentos.providers import Event, Signal
 from agentos.testing import FakeClock
 
 from ..background_threads import Background
@@ -359,6 +360,54 @@ def test_a_refusal_by_another_provider_counts_nowhere_and_one_by_its_own_everywh
     with pytest.raises(NoUsableCredential):
         two.acquire_nowait()
     assert [row.state for pool in (one, two) for row in pool.snapshot()] == ["dead"] * 2
+
+
+def no_answer(pool: CredentialCoordinator) -> None:
+    """All its keys get no answer at once."""
+    for lease in [pool.acquire_nowait() for _ in KEYS]:
+        lease.report(Signal(Event.NETWORK, evidence=("connection refused",)))
+        lease.release()
+
+
+def busy(pool: CredentialCoordinator) -> None:
+    """The provider of all its keys is busy."""
+    for lease in [pool.acquire_nowait() for _ in KEYS]:
+        lease.report(Signal(Event.BUSY, evidence=("503",), provider="openai", status=503))
+        lease.release()
+
+
+@pytest.mark.parametrize("fail", [no_answer, busy])
+def test_an_outage_pauses_the_process_that_met_it_and_no_other(
+    shared: Place, fail: Callable[[CredentialCoordinator], None]
+) -> None:
+    healthy, cut_off = shared.open(*KEYS), shared.open(*KEYS)
+
+    fail(cut_off)
+
+    assert refused(cut_off) == pytest.approx(1.0)
+    assert {row.state for row in cut_off.snapshot()} == {"cooling"}
+    assert {row.state for row in healthy.snapshot()} == {"available"}
+    for lease in [healthy.acquire_nowait() for _ in KEYS]:
+        lease.release()
+    assert refused(cut_off) == pytest.approx(1.0)  # it has read what the other wrote, and still pauses
+
+
+def test_after_an_outage_one_request_goes_first_in_the_process_that_met_it_and_no_other(shared: Place) -> None:
+    keys = Credential(KEYS[0], name="a", slots=3)
+    healthy, cut_off = shared.open(keys), shared.open(keys)
+    for lease in [cut_off.acquire_nowait() for _ in range(3)]:
+        lease.report(Signal(Event.NETWORK, evidence=("connection refused",)))
+        lease.release()
+    shared.clock.advance(1.0)
+
+    probe = cut_off.acquire_nowait()
+
+    refused(cut_off)
+    assert [lease.release() for lease in [healthy.acquire_nowait(), healthy.acquire_nowait()]] == [True, True]
+    refused(cut_off)
+    probe.report(Signal(Event.OK))
+    probe.release()
+    assert [lease.release() for lease in [cut_off.acquire_nowait(), cut_off.acquire_nowait()]] == [True, True]
 
 
 def test_a_key_that_is_revived_in_one_is_alive_in_the_other(shared: Place) -> None:

@@ -86,7 +86,7 @@ def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
         return CredentialStatus.SPENT, FOREVER, key.quota.spent.evidence
     if EVERY_MODEL in key.barred:
         return CredentialStatus.DEAD, FOREVER, key.barred[EVERY_MODEL]
-    whole = key.quota.blocks.get(None)
+    whole = key.quota.whole_block()
     closed = whole is not None and whole.until > now
     if key.leases >= key.slots:
         until = whole.until if closed and whole is not None else FOREVER
@@ -111,8 +111,7 @@ def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
         return CredentialStatus.LIMITED, at, which
     closed_models = [
         f"{scope} {block.gate.value} for {block.until - now:.1f}s more ({block.evidence})"
-        for scope, block in key.quota.blocks.items()
-        if scope is not None and block.until > now
+        for scope, block in key.quota.model_blocks(now).items()
     ]
     closed_models += [f"not for {model} ({why})" for model, why in key.barred.items()]
     return CredentialStatus.AVAILABLE, now, "; ".join(closed_models)

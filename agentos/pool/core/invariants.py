@@ -18,7 +18,7 @@ from .learning.adaptive_concurrency import MAX_SLOTS
 from .limits.base import FOREVER, ROUNDING
 from .limits.calendar import next_reset
 from .pool import LeasePool
-from .records import Grant, Key, LeaseRequest, Quota, Ticket
+from .records import OUTAGE, Grant, Key, LeaseRequest, Quota, Ticket
 from .states import OUT_OF_USE, UNAVAILABLE, Life, TicketState
 
 Start = Sequence[float]  # (instant, amount)
@@ -102,7 +102,7 @@ def _each_key_is_in_one_place(pool: LeasePool) -> str | None:
 def r1_nothing_starts_while_closed(grant: Grant, closed: Mapping[tuple[Quota, str | None], float]) -> str | None:
     """R1: nothing starts on a quota, or a model family of it, before the end of its block."""
     quota = grant.key.quota
-    for scope in (None, *quota.scopes(grant.model)):
+    for scope in (None, OUTAGE, *quota.scopes(grant.model)):
         until = closed.get((quota, scope), -FOREVER)
         if grant.granted_at < until:
             return f"lease {grant.token} started on {quota.name} {until - grant.granted_at:.3f}s too early"

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from .cost import MOST_USED
 from .learning.adaptive_rate import AdaptiveRate
 from .learning.reported import ReportedLimit
 from .limits.base import FOREVER, LimitState
-from .records import Block, Quota
+from .records import OUTAGE, Block, Quota
 from .states import Gate
 
+T = TypeVar("T")
 Record = Mapping[str, Any]
 
 # The record of a quota about which nothing is known.
@@ -33,13 +34,14 @@ _ALL_MODELS = ""  # stands for the scope None, since the keys of a record are te
 def pack_quota(quota: Quota, others: Record = EMPTY_RECORD) -> dict[str, Any]:
     """Encode *quota*. *others* is the record it came from: limits that only other processes know stay in it."""
     record: dict[str, Any] = {}
-    if quota.blocks:
-        record["blocks"] = {scope or _ALL_MODELS: _pack_block(block) for scope, block in quota.blocks.items()}
+    blocks = _without_outage(quota.blocks)
+    if blocks:
+        record["blocks"] = {scope or _ALL_MODELS: _pack_block(block) for scope, block in blocks.items()}
     if quota.spent is not None:
         record["spent"] = _pack_block(quota.spent)
-    if quota.probation:
-        tried = quota.probation.items()
-        record["probation"] = {scope or _ALL_MODELS: None if at == -FOREVER else at for scope, at in tried}
+    tried = _without_outage(quota.probation)
+    if tried:
+        record["probation"] = {scope or _ALL_MODELS: None if at == -FOREVER else at for scope, at in tried.items()}
     if quota.concurrency is not None:
         record["width"] = quota.concurrency.pack()
     elif "width" in others:
@@ -59,15 +61,17 @@ def pack_quota(quota: Quota, others: Record = EMPTY_RECORD) -> dict[str, Any]:
 
 
 def unpack_quota(quota: Quota, record: Record) -> None:
-    """Set *quota* to the record. Limits that the record does not have are unused."""
-    quota.blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
+    """Set *quota* to the record. Limits that the record does not have are unused. A pause for an outage stays."""
+    blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
+    quota.blocks = blocks | _only_outage(quota.blocks)
     spent = record.get("spent")
     quota.set_spent(None if spent is None else _unpack_block(spent))
     limits = {
         name: _sanitize_limit(packed) for name, packed in record.get("limits", {}).items() if not _is_unusable(packed)
     }
     tried = record.get("probation", {}).items()
-    quota.begin_probation({scope or None: -FOREVER if at is None else at for scope, at in tried})
+    probation = {scope or None: -FOREVER if at is None else at for scope, at in tried}
+    quota.begin_probation(probation | _only_outage(quota.probation))
     if "width" in record:
         quota.inferred_elsewhere = record["width"]["slots"]
         if quota.concurrency is not None:
@@ -82,6 +86,14 @@ def unpack_quota(quota: Quota, record: Record) -> None:
         else:
             state.unpack(packed)
             state.usage.unpack(packed.get("usage"))
+
+
+def _without_outage(scopes: Mapping[str | None, T]) -> dict[str | None, T]:
+    return {scope: value for scope, value in scopes.items() if scope != OUTAGE}
+
+
+def _only_outage(scopes: Mapping[str | None, T]) -> dict[str | None, T]:
+    return {OUTAGE: scopes[OUTAGE]} if OUTAGE in scopes else {}
 
 
 def _sanitize_limit(packed: Record) -> Record:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ...providers.signal import PARKED_FROM
 from ..limit import Limit
@@ -20,6 +20,11 @@ from .limits.create import build_limit_state
 from .model_family import find_scopes
 from .slot_sharing import AUTO, count_usable_slots, find_width
 from .states import LIFE, Gate, Life, LifeEvent, TicketState
+
+# The scope of a pause for an outage: it applies to every model, and no store keeps it, since another process may use
+# another network or address.
+OUTAGE: Final = "\0outage"
+_WHOLE: Final = (None, OUTAGE)  # the scopes that apply to every model
 
 Labels = frozenset[tuple[str, str]]
 NO_LABELS: Labels = frozenset()
@@ -97,7 +102,7 @@ class Quota:
         self.blocks: dict[str | None, Block] = {}
         self.spent: Block | None = None
         self.closed = False  # there is a block for all models, ended or not
-        self.closed_until = -FOREVER  # for all models: of blocks[None], FOREVER if spent
+        self.closed_until = -FOREVER  # for all models: of whole_block(), FOREVER if spent
         self.scoped = False  # some block applies to one model family
         self.open_wide = not limits  # no limits and no blocks: every request may start
         self._by_model: dict[str, tuple[LimitState, ...]] = {}
@@ -162,19 +167,21 @@ class Quota:
 
     def probe_holds_until(self, model: str | None) -> float:
         """Return when the next request for *model* may start while another one probes."""
-        tried = [self.probation.get(scope, -FOREVER) for scope in (None, *self.scopes(model))]
+        tried = [self.probation.get(scope, -FOREVER) for scope in (*_WHOLE, *self.scopes(model))]
         return max(tried) + PROBE_TIMEOUT
 
     def begin_probe(self, model: str | None, now: float) -> None:
         """Note that a request for *model* starts as the probe."""
-        for scope in (None, *self.scopes(model)):
+        for scope in (*_WHOLE, *self.scopes(model)):
             if scope in self.probation:
                 self.probation[scope] = now
 
     def find_probed_scopes(self, model: str | None, began_at: float) -> list[str | None]:
         """Return the scopes probed by a request for *model* that began at that instant."""
         return [
-            scope for scope in (None, *self.scopes(model)) if -FOREVER < self.probation.get(scope, FOREVER) <= began_at
+            scope
+            for scope in (*_WHOLE, *self.scopes(model))
+            if -FOREVER < self.probation.get(scope, FOREVER) <= began_at
         ]
 
     def end_probation(self, scopes: Iterable[str | None]) -> None:
@@ -241,15 +248,25 @@ class Quota:
             state.usage.reset()
 
     def _refresh_blocks(self) -> None:
-        whole = self.spent or self.blocks.get(None)
+        whole = self.spent or self.whole_block()
         self.closed = whole is not None
         self.closed_until = -FOREVER if whole is None else whole.until
-        self.scoped = any(scope is not None for scope in self.blocks)
+        self.scoped = any(scope not in _WHOLE for scope in self.blocks)
         self.open_wide = not (self.limits or self.blocks or self.probation) and self.spent is None
+
+    def whole_block(self) -> Block | None:
+        """Return the cooldown or pause that excludes every model longest, even if it has ended."""
+        found = [self.blocks[scope] for scope in _WHOLE if scope in self.blocks]
+        return max(found, key=lambda block: block.until, default=None)
+
+    def model_blocks(self, now: float) -> dict[str, Block]:
+        """Return the blocks in force that apply to one model family each."""
+        found = self.blocks.items()
+        return {scope: block for scope, block in found if scope not in (None, OUTAGE) and block.until > now}
 
     def block_for(self, model: str | None) -> Block | None:
         """Return the block that excludes a request for *model* longest, even if it has ended."""
-        found = self.spent or self.blocks.get(None)
+        found = self.spent or self.whole_block()
         for scope in self.scopes(model):
             other = self.blocks.get(scope)
             if other is not None and (found is None or other.until > found.until):

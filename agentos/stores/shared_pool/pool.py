@@ -16,7 +16,7 @@ from ...pool.core.cost import Used
 from ...pool.core.limits.base import FOREVER
 from ...pool.core.pool import NOBODY, NOTHING, LeasePool
 from ...pool.core.quota_codec import named_limits, pack_quota, reset_record
-from ...pool.core.records import PLAIN, Draw, Grant, Key, LeaseRequest, Quota, Ticket
+from ...pool.core.records import OUTAGE, PLAIN, Draw, Grant, Key, LeaseRequest, Quota, Ticket
 from ...pool.core.reservations import RefillClaims, reserve
 from ...pool.core.settlement import correct_draws
 from ...pool.core.states import Life, LifeEvent, TicketState
@@ -84,6 +84,8 @@ class SharedPool(PoolView):
             draws = found
             if not found and not quota.probation:
                 return QuotaReservation(None)
+            if OUTAGE in quota.probation:
+                self._probes_before.setdefault(quota, -FOREVER)  # as it was: else this request could not start
             record = self._records[quota] = pack_quota(quota, self._records[quota])
             guesses = {draw[0] for draw in found if draw[2]}
             return QuotaReservation(record, tuple(name for name, state in named_limits(quota) if state in guesses))

@@ -14,7 +14,7 @@ from ...pool.core.learning.adaptive_pool import AdaptivePool
 from ...pool.core.limits.base import FOREVER
 from ...pool.core.pool import NOBODY, LeasePool
 from ...pool.core.quota_codec import Record, merge_records, pack_quota, shift_record_epoch, unpack_quota
-from ...pool.core.records import Draw, Grant, Key, KeySpec, Quota, Ticket
+from ...pool.core.records import OUTAGE, Draw, Grant, Key, KeySpec, Quota, Ticket
 from ...pool.core.states import Life, LifeEvent
 from ...pool.store_protocol import (
     CredentialIdentity,
@@ -63,6 +63,7 @@ class PoolView(AdaptivePool):
         self._ending: set[int] = set()  # released here, not yet confirmed by the store
         self._ended_now: list[int] = []  # of those, in this step
         self._draws_before: dict[Grant, list[Draw] | tuple[Draw, ...]] = {}  # of grants settled in this step
+        self._probes_before: dict[Quota, float] = {}  # for an outage, of quotas reserved in this step
         self.pause_reason = ""  # why the store grants nothing before ``not_before``
         self._requested_grant = False  # the store has received a request of ours since it notified us
         self._lost: dict[Grant, str] = {}
@@ -146,6 +147,7 @@ class PoolView(AdaptivePool):
     def step_done(self) -> None:
         """Confirm the changes that this step made to the view."""
         self._draws_before.clear()
+        self._probes_before.clear()
         if self._ended_now:
             self._ending.difference_update(self._ended_now)
             self._ended_now.clear()
@@ -155,6 +157,9 @@ class PoolView(AdaptivePool):
         for grant, draws in self._draws_before.items():
             grant.draws = draws
         self._draws_before.clear()
+        for quota, began in self._probes_before.items():
+            quota.begin_probation({**quota.probation, OUTAGE: began})
+        self._probes_before.clear()
         self._ended_now.clear()
 
     def find_loss_reason(self, grant: Grant, now: float) -> str | None:

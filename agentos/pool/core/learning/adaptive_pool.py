@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....providers.signal import GENERIC_PROVIDERS, GRAVE_EVENTS, PARKED_FROM, Event, Signal
 from ..limits.base import FOREVER
 from ..pool import NOBODY, LeasePool
-from ..records import EVERY_MODEL, Grant, Key, KeySpec, Quota, Ticket
+from ..records import EVERY_MODEL, OUTAGE, Grant, Key, KeySpec, Quota, Ticket
 from ..states import Life, LifeEvent
 from . import quota_feedback
 from .adaptive_concurrency import AdaptiveConcurrency
@@ -162,7 +162,7 @@ class AdaptivePool(LeasePool):
             return NOBODY if self.outages.is_paused(signal.provider, now) else None
         mine = grant.key.quota
         quotas = [quota for quota in self.quotas.values() if quota is mine or quota.provider == signal.provider]
-        return self._cool_down_all(quotas, now + pause, f"provider busy: {signal.why}", now)
+        return self._pause_all(quotas, now + pause, f"provider busy: {signal.why}", now)
 
     def _on_unreachable(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
         quota = grant.key.quota.name
@@ -170,7 +170,7 @@ class AdaptivePool(LeasePool):
         if pause is None:
             return NOBODY if self.outages.is_paused(None, now) else None
         why = f"no answer from several at once: {signal.why}"
-        return self._cool_down_all(list(self.quotas.values()), now + pause, why, now)
+        return self._pause_all(list(self.quotas.values()), now + pause, why, now)
 
     # -- refused credentials ----------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class AdaptivePool(LeasePool):
         why = f"several unrelated credentials were refused at once ({signal.why}): the network may be to blame"
         self.notes.append(f"{why}; all cool down for {_DOUBTED_FOR:g}s and are then retried")
         self._memory.doubt_at = now
-        touched = self._cool_down_all(list(self.quotas.values()), now + _DOUBTED_FOR, why, now)
+        touched = self._pause_all(list(self.quotas.values()), now + _DOUBTED_FOR, why, now)
         self._memory.doubted.add(key)
         for other in self.keys.values():
             if other.life is Life.DEAD and now - other.since <= _DOUBTED_FOR:
@@ -236,10 +236,11 @@ class AdaptivePool(LeasePool):
 
     # -- cooldowns --------------------------------------------------------------------------------------------
 
-    def _cool_down_all(self, quotas: Sequence[Quota], until: float, why: str, now: float) -> list[Ticket]:
+    def _pause_all(self, quotas: Sequence[Quota], until: float, why: str, now: float) -> list[Ticket]:
+        """Pause these quotas in this process: others may reach the provider."""
         touched: list[Ticket] = []
         for quota in quotas:
-            touched += self._cool_down(quota, until, None, why, now, probe=True)
+            touched += self._cool_down(quota, until, OUTAGE, why, now, probe=True)
         return touched
 
     def _cool_down(

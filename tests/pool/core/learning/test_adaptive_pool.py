@@ -13,7 +13,7 @@ from agentos.pool.core.cost import parse_used
 from agentos.pool.core.credential_report import build_report
 from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.learning.reported import ReportedLimit
-from agentos.pool.core.records import PLAIN, PROBE_TIMEOUT, Grant, KeySpec
+from agentos.pool.core.records import OUTAGE, PLAIN, PROBE_TIMEOUT, Grant, KeySpec
 from agentos.pool.core.states import Life, TicketState
 from agentos.providers.signal import Event, Reading, Signal
 
@@ -1728,7 +1728,7 @@ def test_where_most_answers_are_busy_the_quotas_of_that_provider_rest() -> None:
 
     assert acted == [False, False, True, True]
     assert {name: rests_until(pool, name, 0.0) for name in "abc"} == {"a": 1.0, "b": 1.0, "c": None}
-    assert pool.keys["a"].quota.blocks[None].evidence == "provider busy: BUSY"
+    assert pool.keys["a"].quota.blocks[OUTAGE].evidence == "provider busy: BUSY"
 
 
 def test_a_busy_answer_while_its_provider_rests_costs_nobody_a_try_and_one_of_another_provider_does() -> None:
@@ -1814,7 +1814,7 @@ def test_a_network_that_fails_for_unrelated_quotas_lets_all_rest() -> None:
 
     assert acted == [False, False, True, True]
     assert {rests_until(pool, name, 0.0) for name in "abcd"} == {1.0}
-    assert pool.keys["a"].quota.blocks[None].evidence == "no answer from several at once: NETWORK"
+    assert pool.keys["a"].quota.blocks[OUTAGE].evidence == "no answer from several at once: NETWORK"
 
 
 def test_where_there_is_one_quota_three_failures_of_the_network_let_it_rest() -> None:
