@@ -75,7 +75,10 @@ class Context:
         closing it does nothing, the run closes it at its end.
         """
         if self._clients is None:
-            raise RuntimeError("context.http sends the keys of a CredentialCoordinator, and this run has none")
+            raise RuntimeError(
+                "this run has no keys, which context.http sends: add --keys 'env:OPENAI_API_KEY*', or write "
+                "agentos.toml with `agentos init` (in Python: ParallelCoordinator(..., CredentialCoordinator(...)))"
+            )
         return self._clients.get_client()
 
     @property
