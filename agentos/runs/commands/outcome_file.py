@@ -111,7 +111,8 @@ def _parse_object(fields: dict[str, Any], wall: float) -> CommandOutcome:
         rejected=_text("rejected", fields.get("rejected")),
         spent=_text("spent", fields.get("spent")),
         failed=_text("failed", fields.get("failed")),
-        usage=figures,
+        # An integer stays one.
+        usage={name: usage[name] if usage[name] == amount else amount for name, amount in figures.items()},
         model=_text("model", fields.get("model")),
         stated=stated,
         ignored=_find_ignored(usage, stated),

@@ -58,6 +58,13 @@ def test_words_about_the_key_the_item_and_what_was_used(tmp_path: Path) -> None:
     assert found.stated.billed == Usage(input=12)
 
 
+def test_figures_stay_the_numbers_that_were_written(tmp_path: Path) -> None:
+    found = said(tmp_path, '{"usage": {"input_tokens": 900, "output_tokens": 1.5, "tokens": 1' + "0" * 400 + "}}")
+
+    assert found is not None
+    assert json.dumps(found.usage) == '{"input_tokens": 900, "output_tokens": 1.5, "tokens": 1.7976931348623157e+308}'
+
+
 def test_the_usage_object_of_an_agent_is_read_as_its_provider_means_it(tmp_path: Path) -> None:
     """With all that Claude Code writes: nested objects, lists and words are left aside."""
     usage = {
