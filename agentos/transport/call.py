@@ -18,7 +18,7 @@ from ..providers.answers.body_sniffer import BodySniffer
 from ..providers.answers.headers import parse_body_type
 from ..providers.answers.usage import StatedUsage
 from ..providers.classify import classify
-from ..providers.clients.exceptions import from_exception
+from ..providers.clients.exceptions import SENT_TO, from_exception
 from ..providers.signal import Event, Signal
 from .auth_header import RETRIES, find_special_headers
 from .call_record import CallRecord, Refusal, find_request_id
@@ -221,6 +221,8 @@ class Call:
         finally:
             self.release()
         library = find_library(self._request)
+        if isinstance(error, library.TransportError):
+            self._request.extensions[SENT_TO] = str(self._outgoing.origin)  # the client puts this request in the error
         return isinstance(error, (library.ConnectError, library.ConnectTimeout)) and self._take_retry(None)
 
     def _take_retry(self, delay: float | None) -> bool:

@@ -161,7 +161,9 @@ def test_without_keys_of_agentos_there_is_no_client() -> None:
     (result,) = results_of(ParallelCoordinator(1), work, items=1)
 
     assert result.error is not None
-    assert result.error.startswith("this run has no keys, which context.http sends: add --keys 'env:OPENAI_API_KEY*', or")
+    assert result.error.startswith(
+        "this run has no keys, which context.http sends: add --keys 'env:OPENAI_API_KEY*', or"
+    )
     assert "`agentos init`" in result.error
 
 

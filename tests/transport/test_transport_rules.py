@@ -22,6 +22,7 @@ from agentos import (
     PoolClosed,
     WouldBlockLoop,
 )
+from agentos.runs.execution.error_policy import format_error
 from agentos.testing import FakeClock
 from agentos.transport import Refusal
 
@@ -212,6 +213,17 @@ def test_whatever_the_sending_raises_goes_up_as_it_is_and_gives_the_slot_back(
         assert caught.value is raised
     assert len(provider.seen) == 1
     assert leased(pool) == []
+
+
+@in_every_way
+def test_an_error_names_the_base_url_that_did_not_answer(way: Way, clock: FakeClock) -> None:
+    pool = pool_of(clock, "one", base_url="http://127.0.0.1:9/v1")
+    refused = way.library.ConnectError("Connection refused")
+
+    with pytest.raises(way.library.ConnectError) as caught:
+        way.ask(way.transport(pool, Provider(refused)))
+
+    assert format_error(caught.value) == "Connection refused (no answer from http://127.0.0.1:9)"
 
 
 @in_every_way

@@ -46,6 +46,8 @@ _SEVERITY = (
 # The attribute of an exception raised in another process that holds its meaning there: not all that an exception
 # carries (the answer, its causes) can be sent.
 CARRIED = "_agentos_meaning"
+# The extension of a request of httpx with the origin that it was really sent to.
+SENT_TO = "agentos_sent_to"
 
 
 def from_exception(exc: BaseException, *, now: float | None = None, model: str | None = None) -> Signal | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from ...errors import (
     ForeignHost,
@@ -21,8 +23,8 @@ from ...errors import (
 from ...pool.protocols import RunPool
 from ...providers import Signal, from_exception
 from ...providers.answers.date_and_number_formats import parse_delay
-from ...providers.clients.client_table import SDKS, get_package
-from ...providers.clients.exceptions import find_own_error
+from ...providers.clients.client_table import NO_ANSWER, SDKS, find_kind, get_package
+from ...providers.clients.exceptions import SENT_TO, find_own_error
 from ...providers.signal import GENERIC_PROVIDERS
 from ..core.outcome_rules import TOO_MANY, classify_signal, classify_trouble
 from ..core.records import Attempt
@@ -187,17 +189,38 @@ def format_error(error: BaseException) -> str:
     """Return the error's message, or its type if that is empty.
 
     If it was raised ``from`` an agentos error, that message follows. If an SDK wrapped it, that message stands alone:
-    the SDK adds only "Connection error.", which is followed by its cause if the network was at fault.
+    the SDK adds only "Connection error.", which is followed by its cause if the network was at fault. The address that
+    did not answer is added.
     """
     text, own = _join_messages(error), find_own_error(error)
-    if own is None and text == _SAYS_NOTHING and error.__cause__ is not None:
-        return f"{text} {type(error.__cause__).__name__}: {_join_messages(error.__cause__)}"[:_MAX_TEXT]
-    if own is None or own is error:
+    if own is error:
         return text
+    if own is None:
+        if text == _SAYS_NOTHING and error.__cause__ is not None:
+            text = f"{text} {type(error.__cause__).__name__}: {_join_messages(error.__cause__)}"[:_MAX_TEXT]
+        address = _find_silent_address(error)
+        return text if not address or address in text else f"{text} (no answer from {address})"
     cause = _join_messages(own)
     if get_package(type(error)) in SDKS:
         return cause
     return text if cause in text else f"{text}: {cause}"[:_MAX_TEXT]
+
+
+def _find_silent_address(error: BaseException) -> str:
+    """Return ``http://127.0.0.1:9`` for a request of httpx that got no answer from there; else an empty text."""
+    cause: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if cause is None:
+            break
+        if find_kind(type(cause))[1] in NO_ANSWER:
+            with contextlib.suppress(Exception):  # it has no request, or that of another client
+                request: Any = cause.request  # type: ignore[attr-defined]
+                if SENT_TO in request.extensions:
+                    return str(request.extensions[SENT_TO])
+                url = request.url
+                return f"{url.scheme}://{url.netloc.decode()}" if url.host else ""  # without user and password
+        cause = cause.__cause__
+    return ""
 
 
 def _join_messages(error: BaseException) -> str:

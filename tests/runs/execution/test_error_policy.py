@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from importlib import import_module
 
+import httpx2
 import pytest
 
 from agentos.errors import (
@@ -291,3 +293,37 @@ def test_a_connection_error_of_an_sdk_says_what_went_wrong() -> None:
     error.__cause__ = OSError("[Errno -2] Name or service not known")
 
     assert format_error(error) == "Connection error. OSError: [Errno -2] Name or service not known"
+
+
+REQUEST = httpx2.Request("POST", "http://user:password@127.0.0.1:9/v1/chat")
+
+
+def test_an_error_without_an_answer_names_the_address() -> None:
+    refused = httpx2.ConnectError("Connection refused", request=REQUEST)
+    wrapped = MyError("no luck")
+    wrapped.__cause__ = refused
+
+    assert format_error(refused) == "Connection refused (no answer from http://127.0.0.1:9)"
+    assert format_error(wrapped) == "no luck (no answer from http://127.0.0.1:9)"
+
+
+@pytest.mark.parametrize("sdk", ["openai", "anthropic"])
+def test_a_connection_error_of_an_sdk_names_the_address_too(sdk: str) -> None:
+    error = import_module(sdk).APIConnectionError(request=REQUEST)
+    error.__cause__ = OSError("Connection refused")
+
+    told = "Connection error. OSError: Connection refused (no answer from http://127.0.0.1:9)"
+    assert format_error(error) == told
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        httpx2.ConnectError("no"),
+        httpx2.LocalProtocolError("no", request=REQUEST),
+        httpx2.ConnectError("no", request=httpx2.Request("GET", "/relative")),
+    ],
+    ids=["no request", "not sent", "no host"],
+)
+def test_an_error_without_a_silent_address_names_none(error: Exception) -> None:
+    assert format_error(error) == "no"
