@@ -138,7 +138,7 @@ def format_cell(name: str, value: Any) -> str:
     if name == "finished_at":
         value = _format_time(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = text.replace("\0", "\ufffd")
+    text = text.replace("\0", "\ufffd").removesuffix("\n").removesuffix("\r")  # as of a command
     if len(text) > LONGEST_CELL:
         text = text[: LONGEST_CELL - len(_CUT)] + _CUT
     if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):

@@ -83,9 +83,7 @@ def test_columns_that_only_some_results_need_are_there_if_one_has_them() -> None
     assert [column for (column, *_) in columns][3:6] == ["error", "value_repr", "redacted"]
 
 
-@pytest.mark.parametrize(
-    "text", ["=1+1", "+x", "-x", "@me", "\tx", "\r=x", "\n=x", "-", "--3", "-3.5.1", "+1 x", "-1\n"]
-)
+@pytest.mark.parametrize("text", ["=1+1", "+x", "-x", "@me", "\tx", "\r=x", "\n=x", "-", "--3", "-3.5.1", "+1 x"])
 def test_a_cell_that_could_be_a_formula_is_text(text: str) -> None:
     assert format_cell("value", text) == f"'{text}"
 
@@ -93,6 +91,14 @@ def test_a_cell_that_could_be_a_formula_is_text(text: str) -> None:
 @pytest.mark.parametrize("text", ["-3.5", "+7", "-.5", "-1e-9", "3=3", "a-b", "", "'=x"])
 def test_a_number_or_a_harmless_text_stays_as_it_is(text: str) -> None:
     assert format_cell("value", text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [("a\n", "a"), ("a\nb\r\n", "a\nb"), ("a\n\n", "a\n"), ("\n", ""), ("-1\n", "-1"), ("=x\n", "'=x")],
+)
+def test_a_cell_ends_without_the_line_end_of_a_command(text: str, cell: str) -> None:
+    assert format_cell("value.stdout", text) == cell
 
 
 def test_cells_of_other_types() -> None:
