@@ -132,10 +132,9 @@ class Run:
         total = self.source.total
         count = "" if total is None else f" of {total} item{'' if total == 1 else 's'}"
         workers = options.max_workers if total is None else max(1, min(options.max_workers, total))
-        self.publisher.emit(
-            "run_started",
-            f"Starting parallel execution{count} with {options.max_workers} workers",
-        )
+        unchanged = self.source.unchanged
+        message = f"Starting parallel execution{count} with {options.max_workers} workers"
+        self.publisher.emit("run_started", "Nothing to run" if unchanged and 0 not in unchanged else message)
         self.timers.start(engine, self.dispatcher, self.shutdown, self.attempts)
         engine.start(workers)
 
