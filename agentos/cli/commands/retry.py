@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,6 +20,9 @@ from ..usage_error import UsageError
 if TYPE_CHECKING:
     from ...runs.report.run_card import RunCard
 
+_COUNTED: Final = 1_000  # ids with the same beginning; more are many
+_IN_HINT: Final = 5
+
 
 def retry(
     context: typer.Context,
@@ -31,7 +34,9 @@ def retry(
     ],
     items: Annotated[
         list[str] | None,
-        typer.Option("--items", help="Run only these items, also if they are done: --items ID ID ...", metavar="ID..."),
+        typer.Option(
+            "--items", help="Run only these items, also if they are done: --items ID ID ..., or ID,ID.", metavar="ID..."
+        ),
     ] = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Run only the items whose content has changed since they ran.")
@@ -88,19 +93,26 @@ def retry(
 
 
 def _find_items(folder: Path, typed: list[str]) -> tuple[str, ...]:
-    """Return the ids that were typed, each as a whole or as its beginning."""
+    """Return the ids that were typed, each as a whole or as its beginning, also with commas between them."""
     from ...runs.journal.journal_files import locate_files
     from ...runs.report.item_states import find_ids
 
     files = locate_files(folder)
     found = []
-    for beginning in typed:
-        ids = find_ids(files, beginning, 5)
+    for beginning in (part for word in typed for part in _parted(word, lambda part: find_ids(files, part, 1))):
+        ids = find_ids(files, beginning, _COUNTED)
         if len(ids) != 1:
-            hint = f"which one: {', '.join(ids)}?" if ids else f"agentos show {folder.name} --items lists them"
-            raise UsageError(f"{len(ids) or 'no'} items of {folder.name} begin with {beginning!r}", hint)
+            some = f"{', '.join(ids[:_IN_HINT])}{', ...' if len(ids) > _IN_HINT else ''}"
+            hint = f"which one: {some}?" if ids else f"agentos show {folder.name} --items lists them"
+            count = "many" if len(ids) == _COUNTED else len(ids) or "no"
+            raise UsageError(f"{count} items of {folder.name} begin with {beginning!r}", hint)
         found += ids
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
+
+
+def _parted(word: str, find: Callable[[str], list[str]]) -> list[str]:
+    """Return the ids in *word*; an id may itself contain a comma."""
+    return [word] if "," not in word or find(word) else [part.strip() for part in word.split(",") if part.strip()]
 
 
 def _read_card(base: BaseFolder | None, folder: Path, *, trust: bool) -> RunCard | None:

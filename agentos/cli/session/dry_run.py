@@ -61,14 +61,17 @@ class _Counts:
     to_run: int = 0
     done: int = 0
     failed: int = 0
+    not_chosen: int = 0
 
     @property
     def already(self) -> str:
         """A text on items that would not run; empty if all would."""
-        of = self.to_run + self.done + self.failed
+        of = self.to_run + self.done + self.failed + self.not_chosen
         parts = [f"{self.done} of {of} are done already"] if self.done else []
         if self.failed:
             parts.append(f"{self.failed} of {of} failed, and run again with --retry-failed")
+        if self.not_chosen:
+            parts.append(f"{self.not_chosen} of {of} were not named by --items")
         return ", ".join(parts)
 
 
@@ -77,10 +80,15 @@ def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _
     from ...runs.commands.template import Template, TemplateError
 
     inside = _runtime(pool)
+    reopen = request.flags.typed.reopen
+    chosen = None if reopen is None else frozenset(reopen.ids)
     is_done, has_failed = _results(request)
     template = None if request.command is None else _template(request)
     for number, (item_id, item) in enumerate(request.named_items(), start=1):
         row: dict[str, Any] = {"id": item_id}
+        if chosen is not None and item_id not in chosen:
+            counts.not_chosen += 1
+            continue
         if is_done(row["id"]):
             counts.done += 1
             continue
@@ -104,7 +112,7 @@ def _results(request: RunRequest) -> tuple[Callable[[str], bool], Callable[[str]
     def of_none(_: str) -> bool:
         return False
 
-    if request.flags.fresh:
+    if request.flags.fresh or request.flags.typed.reopen is not None:
         return of_none, of_none
     require_no_link(request.base, request.folder)
     files = locate_files(request.folder)

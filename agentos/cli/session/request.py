@@ -258,8 +258,10 @@ def _check_reopen(flags: Flags, items: Items) -> None:
     reopen = flags.typed.reopen
     if reopen is None:
         return
-    if flags.dry_run:
-        raise UsageError("--dry-run does not show items that run again", "agentos retry RUN -n shows the failed ones")
+    if flags.dry_run and reopen.changed:
+        raise UsageError(
+            "--dry-run does not show which items have changed", "agentos retry RUN -n shows the failed ones"
+        )
     missing = set(reopen.ids) - set(getattr(items, "ids", ()))
     if missing:
         raise UsageError(f"the input has no item {min(missing)!r} any more")

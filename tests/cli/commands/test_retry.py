@@ -152,6 +152,9 @@ def work(item, credential):
     if item["t"] == "bad":
         raise ValueError(item["t"])
     return "ran " + item["t"]
+
+def same(item, credential):
+    return item
 """
 
 
@@ -202,5 +205,60 @@ def test_an_item_that_is_not_there_is_named_and_nothing_runs(
     assert "no items of r begin with 'zz'" in typed("retry", "r", "--items", "zz")[1]
     (tmp_path / "rows.jsonl").write_text(ROWS.partition("\n")[2])
     assert "the input has no item 'a' any more" in typed("retry", "r", "--items", "a")[1]
-    assert "--dry-run does not show" in typed("retry", "r", "--changed", "-n")[1]
+    assert "--dry-run does not show which items have changed" in typed("retry", "r", "--changed", "-n")[1]
     assert values(folder) == before
+
+
+def test_ids_may_have_commas_between_them(folder: Path, typed: Callable[..., tuple[int, str]]) -> None:
+    assert typed("retry", "r", "--items", "a,c")[0] == 1
+    assert values(folder) == {"a": ("ran 1", 2), "b": ("ran 2", 1), "c": (None, 2)}
+    assert "no items of r begin with 'zz'" in typed("retry", "r", "--items", "a,zz")[1]
+
+
+def test_an_id_with_a_comma_is_one_id(tmp_path: Path, typed: Callable[..., tuple[int, str]]) -> None:
+    run = ("--name", "s", "--progress", "none", "--worker", "work.py:work")
+    (tmp_path / "commas.jsonl").write_text('{"id":"a,b","t":"1"}\n{"id":"a","t":"2"}\n')
+    assert typed("run", "commas.jsonl", *run)[0] == 0
+
+    assert typed("retry", "s", "--items", "a,b")[0] == 0
+
+    assert values(tmp_path / ".agentos" / "runs" / "s") == {"a,b": ("ran 1", 2), "a": ("ran 2", 1)}
+
+
+def test_a_dry_run_shows_the_items_that_were_named_and_runs_nothing(
+    folder: Path, tmp_path: Path, typed: Callable[..., tuple[int, str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = values(folder)
+    capfd.readouterr()
+
+    assert main(["retry", "r", "--items", "a", "c", "-n"]) == 0
+
+    out, err = capfd.readouterr()
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["a", "c"]
+    assert "dry run: 2 items" in err
+    assert "1 of 3 were not named by --items" in err
+    assert values(folder) == before
+
+
+def test_all_items_with_a_beginning_are_counted(tmp_path: Path, typed: Callable[..., tuple[int, str]]) -> None:
+    words = [f"issue-{number:02}" for number in range(40)]
+    assert (
+        main(["run", "--name", "many", "--progress", "none", "-j", "4", "--worker", "work.py:same", ":::", *words]) == 0
+    )
+
+    errors = typed("retry", "many", "--items", "issue")[1]
+
+    assert "40 items of many begin with 'issue'" in errors
+    assert "issue-04, ...?" in errors
+
+
+def test_a_run_of_which_all_items_are_done_does_not_say_that_it_starts_them(
+    typed: Callable[..., tuple[int, str]],
+) -> None:
+    run = ("run", "--name", "done", "--progress", "plain", "--worker", "work.py:same", ":::", "a", "b")
+
+    assert "Starting parallel execution of 2 items" in typed(*run)[1]
+    errors = typed(*run)[1]
+
+    assert "Starting" not in errors
+    assert "Nothing to run" in errors
