@@ -58,7 +58,10 @@ def _why_unusable(keys: Collection[Key], request: LeaseRequest) -> str:
     summary = ", ".join(f"{count} {state}" for state, count in counts.items())
     of_the_model = request.model is not None and {CredentialStatus.SPENT, "not entitled"} & counts.keys()
     model = f" for model {request.model}" if of_the_model else ""
-    advice = "revive one or add another"
+    revive = "agentos keys clear NAME, from Python pool.revive(name)"
+    advice = f"add another, or revive one: {revive}"
+    if any(key.life is Life.DEAD for key in fitting):
+        advice = f"replace a secret, then revive its key: {revive}; or add another"
     if all(EVERY_MODEL in key.barred for key in fitting):
         advice = "if it is, name it in hosts or base_url of the credentials"
     return f"of {len(fitting)} that could serve{model}, {summary}; {advice}"
