@@ -496,6 +496,9 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
         "results": ".agentos/runs/old/results.jsonl",
         "redacted": 0,
         "not_json": 0,
+        "interrupted": 1,
+        "unanswered": 0,
+        "retry_cause": None,
     }
     assert [(each["id"], each["state"], each["attempts"], each["credential"], each["error"]) for each in items] == [
         ("good", "done", 1, "alpha", None),

@@ -113,11 +113,15 @@ def _speed(report: RunReport) -> Iterator[str]:
         from ...runs.display.phrases import describe_changed_values
 
         yield from describe_changed_values(report.redacted, report.not_json)
+    why = report.retry_cause
+    reason = "" if why is None else clean(_describe_cause(why))
+    mostly = "" if why is None or why.count == report.retried else "most often: "
     counts = {
-        "retried after an error": report.retried,
+        "retried after an error" + (f" ({mostly}{reason})" if reason else ""): report.retried,
         "rate-limited": report.limited,
         "rejected (401, 402, 403)": report.rejected,
         "without an answer": report.unreachable,
+        "interrupted": report.interrupted,
     }
     if any(counts.values()):
         stopped = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -145,7 +149,7 @@ def _describe_cause(group: FailureGroup) -> str:
     from ...runs.failures import describe_failure
 
     # Of one item the message is exact; of several, it is when they all have the same.
-    return describe_failure(group.text if group.place or group.count == 1 else group.cause, group.error_type)
+    return describe_failure(group.text if group.place or group.same_text else group.cause, group.error_type)
 
 
 def _keys(report: RunReport, paint: Paint, width: int | None) -> Iterator[str]:
@@ -184,7 +188,8 @@ def _describe_key_time(report: RunReport) -> Iterator[str]:
         yield describe_unreachable(spent.unreachable_since, spent.unreachable_why)
     yield from spent.describe()
     waiting = report.waiting
-    if waiting.by_key.get("", 0.0) * 2 > max(waiting.seconds, 2.0):  # workers waited while all keys were in use
+    busy = waiting.by_key.get("", 0.0) * 2 > max(waiting.seconds, 2.0)  # workers waited while all keys were in use
+    if busy and report.unanswered * 2 <= report.attempts:  # else the keys were busy because nobody answered
         yield "workers waited for busy keys: more keys, or more slots, would help; a larger -j would not"
 
 

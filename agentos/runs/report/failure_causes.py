@@ -45,6 +45,7 @@ class FailureGroup:
     place: str | None = None
     code: str | None = None
     traceback: str | None = None  # of the example
+    same_text: bool = False  # the errors of all its items are equal to ``text``
 
     def as_json(self) -> dict[str, Any]:
         """Return the failures as a JSON object."""
@@ -84,6 +85,7 @@ class FailureCauses:
         found = self._found.get(key)
         if found is not None:
             found.count += 1
+            found.same_text &= text[:_READ] == found.text
         elif len(self._found) < self._most:
             self._found[key] = _GroupCount(item_id, text[:_READ], traceback)
         else:
@@ -102,19 +104,21 @@ class FailureCauses:
                 place,
                 code,
                 found.traceback,
+                found.same_text,
             )
             for (cause, error_type, place, code), found in ordered
         )
 
 
 class _GroupCount:
-    __slots__ = ("count", "example", "text", "traceback")
+    __slots__ = ("count", "example", "same_text", "text", "traceback")
 
     def __init__(self, example: str, text: str, traceback: str | None) -> None:
         self.count = 1
         self.example = example
         self.text = text
         self.traceback = traceback
+        self.same_text = True
 
 
 def normalize_error(text: str, item_id: str = "") -> str:

@@ -26,7 +26,7 @@ from .status import STOPPED_BY
 # Values are left out: they may be large, and no number depends on them.
 _WALK: Final = (
     "select seq, at, kind, item, token, credential, duration, error, "
-    "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end, "
+    "case when kind in ('session', 'note') then detail when kind in ('failed', 'retry') then detail ->> '$.type' end, "
     "case when kind = 'failed' then detail ->> '$.place' end, "
     "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end, "
     "case when kind = 'failed' then detail ->> '$.traceback' end, "
@@ -75,6 +75,8 @@ class JournalScan:
         self.sessions: list[SessionTotals] = []
         self.keys: dict[str, KeyTotals] = {}
         self.causes = FailureCauses()
+        self.retry_causes = FailureCauses()
+        self.unanswered = 0  # attempts that timed out or got no answer
         self.durations = array("d")  # of done items
         self.usage = NO_USAGE  # of all attempts
         self.redacted = 0  # values from which a secret was removed
@@ -86,11 +88,16 @@ class JournalScan:
         self.never_begun: int | None = None  # planned items without an entry; None without a plan
         self._most_ids = ids
         self._last = contents.position.seq
-        self._open: set[int] = set()  # attempts without an end
+        self._open: set[int] = set()  # attempts without an end, of the last session
+        self._cut_off = 0  # and of earlier ones, which were killed
 
     @property
     def attempts(self) -> int:
-        return self.ends.total() + len(self._open)
+        return self.ends.total() + len(self._open) + self._cut_off
+
+    def count_interrupted(self, *, running: bool) -> int:
+        """Return the number of interrupted attempts; *running*: those of the last session may still end."""
+        return self.ends["interrupted"] + self._cut_off + (0 if running else len(self._open))
 
     def scan(self, connection: sqlite3.Connection) -> JournalScan:
         """Scan all entries; call it once."""
@@ -148,6 +155,10 @@ class JournalScan:
                 trouble = Trouble.LIMITED  # as version 0.1.0 wrote it
             if trouble is not None:
                 self.troubles[trouble] += 1
+            if kind == "retry":
+                self.retry_causes.add(item, error, detail)
+            if trouble == Trouble.UNREACHABLE or (kind in ("failed", "retry") and detail == TimeoutError.__name__):
+                self.unanswered += 1
             if credential is not None:
                 self._add_use(credential, kind, trouble, duration or 0.0, still=state is not None)
         if kind == "done" and state is not None:
@@ -164,6 +175,8 @@ class JournalScan:
 
     def _add_event(self, at: float, kind: str, detail: str | None) -> None:
         if kind == "session":
+            self._cut_off += len(self._open)
+            self._open.clear()
             card = json.loads(detail or "{}")
             self.sessions.append(
                 SessionTotals(card["session"], card.get("pid"), card.get("host"), card.get("total"), at, at)

@@ -121,11 +121,12 @@ class RunReport:
 
     ``total`` is None while the length of its input is not known. ``counts`` has every state; ``not_begun`` are pending
     items without any entry. ``wall`` is the running time of all sessions together, and ``rate`` the items finished per
-    second of it. ``limited``, ``rejected`` and ``unreachable`` count attempts by what stopped them. ``other_failures``
-    are failed items with causes that are not in ``failures``. ``unfinished`` has the first ids of each state.
-    ``damage`` says what is wrong with the journal: then everything else covers the part before it. ``usage`` has the
-    tokens that all attempts used. ``redacted`` counts values from which a secret was removed, ``not_json`` those of
-    which the journal has only the ``repr``.
+    second of it. ``limited``, ``rejected``, ``unreachable`` and ``interrupted`` count attempts by what stopped them;
+    ``unanswered`` those that timed out or got no answer. ``retry_cause`` is the most frequent reason of retries.
+    ``other_failures`` are failed items with causes that are not in ``failures``. ``unfinished`` has the first ids of
+    each state. ``damage`` says what is wrong with the journal: then everything else covers the part before it.
+    ``usage`` has the tokens that all attempts used. ``redacted`` counts values from which a secret was removed,
+    ``not_json`` those of which the journal has only the ``repr``.
     """
 
     name: str
@@ -155,6 +156,9 @@ class RunReport:
     results: str | None = None  # the path of its results file, if there is one
     redacted: int = 0
     not_json: int = 0
+    interrupted: int = 0
+    unanswered: int = 0
+    retry_cause: FailureGroup | None = None
 
     @property
     def left(self) -> int:
@@ -192,6 +196,9 @@ class RunReport:
             "results": self.results,
             "redacted": self.redacted,
             "not_json": self.not_json,
+            "interrupted": self.interrupted,
+            "unanswered": self.unanswered,
+            "retry_cause": None if self.retry_cause is None else self.retry_cause.as_json(),
         }
 
 
@@ -259,6 +266,9 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         damage=contents.damage,
         card=read_card(folder),
         usage=tally.usage,
+        interrupted=tally.count_interrupted(running=state.word == "running"),
+        unanswered=tally.unanswered,
+        retry_cause=next(iter(tally.retry_causes.list_groups()), None),
         results=str(folder / RESULTS_NAME) if (folder / RESULTS_NAME).exists() else None,
     )
 

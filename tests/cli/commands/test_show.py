@@ -178,6 +178,57 @@ def test_of_many_items_that_are_left_the_first_are_named(base: Path, capsys: pyt
     assert "  pending  i02, i03, i04, i05, i06, i07 and 23 more" in shown(capsys).splitlines()
 
 
+def test_the_parts_of_the_attempts_name_the_interrupted_ones(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed(at(base))
+
+    assert "  4 attempts: 1 interrupted\n" in shown(capsys)
+
+
+@pytest.mark.parametrize(("texts", "shown_as"), [(["slow"] * 3, "slow"), (["a 1", "b 2", "b 3"], "most often: b <n>")])
+def test_the_most_frequent_reason_of_retries_is_named(
+    base: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    texts: list[str],
+    shown_as: str,
+) -> None:
+    monkeypatch.setattr("agentos.runs.core.item_scheduler.retry_backoff", lambda tries, jitter: 0.0)
+    left = list(texts)
+
+    def work(item: str, credential: str | None) -> str:
+        if left:
+            raise TimeoutError(left.pop(0))
+        return item
+
+    run(at(base), ["a"], work, workers=1, retries=3)
+
+    assert f"  4 attempts: 3 retried after an error ({shown_as})\n" in shown(capsys)
+
+
+@pytest.mark.parametrize(("unanswered", "advised"), [(0, True), (1, True), (2, False)])
+def test_more_keys_are_not_advised_where_most_attempts_got_no_answer(
+    base: Path, capsys: pytest.CaptureFixture[str], unanswered: int, advised: bool
+) -> None:
+    def work(item: str, credential: str | None) -> str:
+        if int(item) < unanswered:
+            raise TimeoutError("timed out after 15s")
+        return item
+
+    run(at(base), ["0", "1", "2"], work, retries=0)
+    events(at(base), {"kind": "waiting", "session": 1, "seconds": 192.0, "by_key": {"": 192.0}})
+
+    assert ("workers waited for busy keys" in shown(capsys)) is advised
+
+
+def test_a_cause_is_shown_as_it_is_where_all_its_failures_are_equal(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = """echo "KeyError: 'missing-key'" >&2; exit 1"""
+    run(at(base), ["a", "b"], Command(["sh", "-c", script]))  # type: ignore[arg-type]
+
+    assert "  2  exit 1: KeyError: 'missing-key'\n" in shown(capsys)
+
+
 def test_commands_can_be_typed_where_the_person_is(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stop_after(at(base), ["odd-1", "b"], 1)
     card(at(base), "items.txt", "--", "true", cwd=Path("/some where"))

@@ -334,6 +334,17 @@ def test_a_waiting_record_that_makes_no_sense_counts_for_nothing(seconds: object
     assert (waiting.seconds, waiting.by_key) == (0.0, {"a": 0.0})
 
 
+def test_attempts_that_a_kill_cut_off_are_interrupted_also_after_the_next_start(tmp_path: Path) -> None:
+    folder = crashed(tmp_path / "r")
+    killed = build_report(folder)
+    with Child(folder) as child:
+        resumed = build_report(folder)
+        child.let_go()
+
+    assert (killed.interrupted, resumed.interrupted, build_report(folder).interrupted) == (1, 1, 1)
+    assert (killed.attempts, resumed.attempts) == (4, 5)
+
+
 # -- failures by cause ----------------------------------------------------------------------------------------------
 
 
