@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..pool.core.records import KeySpec
@@ -17,9 +17,12 @@ def format_location(place: Path | RedisLocation) -> str:
     return place.shown if isinstance(place, RedisLocation) else str(place)
 
 
-def read_store(place: Path | RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
+def read_store(
+    place: Path | RedisLocation, specs: Iterable[KeySpec], clock: Clock, secrets: Mapping[str, str] | None = None
+) -> list[CredentialRow] | None:
     """Return every credential in the store, by name; None if the store does not exist yet. Changes and blocks nothing.
 
+    Of several secrets of one name, that in *secrets* is shown, else one in use, else the newest.
     Raises StoreError if the store cannot be read, ImportError if its client library is not installed.
     """
     if isinstance(place, RedisLocation):
@@ -28,10 +31,10 @@ def read_store(place: Path | RedisLocation, specs: Iterable[KeySpec], clock: Clo
         require_client()
         from .redis.read_state import read_store as read_redis
 
-        return read_redis(place, specs, clock)
+        return read_redis(place, specs, clock, secrets)
     from .sqlite.read_state import read_store as read_sqlite
 
-    return read_sqlite(place, specs, clock)
+    return read_sqlite(place, specs, clock, secrets)
 
 
 def read_pause(place: Path | RedisLocation, clock: Clock) -> GrantPause | None:

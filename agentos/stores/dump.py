@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ..pool.core.credential_report import build_report
 from ..pool.core.learning.adaptive_pool import AdaptivePool
@@ -16,6 +17,7 @@ from ..pool.core.quota_codec import EMPTY_RECORD, Record, unpack_quota
 from ..pool.core.records import Key, KeySpec
 from ..pool.core.states import Life
 from ..pool.snapshot import CredentialState, build_state
+from .fingerprint import compute_fingerprint
 
 _OWN, _NAMED = "key ", "quota "  # prefixes of quota names in a store
 
@@ -26,7 +28,7 @@ class CredentialRow:
 
     state: CredentialState
     holders: tuple[str, ...]
-    secrets: int  # how many secrets have had this name; the newest is shown
+    secrets: int  # how many secrets have had this name
     secrets_in_use: int = 0  # how many of them are leased now
 
 
@@ -61,13 +63,23 @@ class StoreDump:
 
     entries: list[DumpEntry]
     quotas: Mapping[str, tuple[int, Record]]  # name in the store -> number, record
+    salt: bytes  # of the fingerprints
 
-    def by_name(self) -> dict[str, list[DumpEntry]]:
-        """Return the entries of each name, the one to show first."""
+    def by_name(self, secrets: Mapping[str, str] = MappingProxyType({})) -> dict[str, list[DumpEntry]]:
+        """Return the entries of each name, the one to show first: that of its present secret, if it is known."""
+        present = {(name, compute_fingerprint(self.salt, secret)) for name, secret in secrets.items()}
         found: dict[str, list[DumpEntry]] = {}
-        for entry in sorted(self.entries, key=lambda entry: (not entry.holders, -entry.number)):
+        for entry in sorted(
+            self.entries,
+            key=lambda entry: ((entry.name, entry.fingerprint) not in present, not entry.holders, -entry.number),
+        ):
             found.setdefault(entry.name, []).append(entry)
         return found
+
+    def is_replaced(self, entry: DumpEntry, secrets: Mapping[str, str]) -> bool:
+        """Return whether the name of *entry* is known to have another secret now."""
+        present = secrets.get(entry.name)
+        return present is not None and compute_fingerprint(self.salt, present) != entry.fingerprint
 
     def find_quota(self, entry: DumpEntry, spec: KeySpec | None) -> str | None:
         """Return the store's name for the quota of a credential; None if it is unknown or not in the store."""
@@ -83,12 +95,20 @@ class StoreDump:
         return named[0] if len(named) == 1 else None
 
 
-def build_rows(dump: StoreDump, specs: Mapping[str, KeySpec], now: float, offset: float) -> list[CredentialRow]:
-    """Load the dump into a pool and return the pool's report, so that the core's rules derive each status."""
+def build_rows(
+    dump: StoreDump, specs: Mapping[str, KeySpec], now: float, offset: float, secrets: Mapping[str, str]
+) -> list[CredentialRow]:
+    """Load the dump into a pool and return the pool's report, so that the core's rules derive each status.
+
+    *secrets* are the present secrets of names, where known. A key of *specs* whose present secret was never used is
+    left out, unless a process still uses another one of its name.
+    """
     pool = AdaptivePool(wall_offset=offset)
-    by_name = dump.by_name()
+    by_name = dump.by_name(secrets)
     for name, entries in sorted(by_name.items()):
         entry, spec = entries[0], specs.get(name)
+        if spec is not None and not entry.holders and dump.is_replaced(entry, secrets):
+            continue
         quota = dump.find_quota(entry, spec)
         shared = quota.removeprefix(_NAMED) if quota is not None and quota.startswith(_NAMED) else None
         stated = KeySpec(name) if spec is None else spec

@@ -6,8 +6,6 @@ next step.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import time
 import weakref
@@ -31,6 +29,7 @@ from ..pool.store_protocol import (
     TransientStoreError,
 )
 from ..util.clock import Clock
+from .fingerprint import compute_fingerprint
 from .granting import grant
 from .process_fairness import StoreSession
 from .sqlite.file import busy_backoff
@@ -190,7 +189,7 @@ class SessionStore(ABC, Generic[S]):
 
     def fingerprint(self, secret: str) -> str:
         """Return the store's id of a secret: a digest with the store's own salt."""
-        return hmac.new(self._salt(), secret.encode(), hashlib.sha256).hexdigest()[:32]
+        return compute_fingerprint(self._salt(), secret)
 
     def try_grant(self, bid: SlotRequest) -> SlotGranted | SlotRefused:
         """Lease one slot, if the rules allow it now."""

@@ -106,6 +106,18 @@ def test_of_several_secrets_of_one_name_the_newest_is_shown_and_said_so(place: P
     assert (found.state.state, found.secrets) == ("available", 2)
 
 
+def test_of_several_secrets_of_one_name_the_one_that_is_given_is_shown(place: Place) -> None:
+    refuse(place.open(credential("alice", "the-first-secret")))
+    place.open(credential("alice", "the-second-secret"))
+
+    shown = [
+        read_store(at(place), [spec("alice")], place.clock, {"alice": f"the-{which}-secret"})
+        for which in ("first", "second", "third")
+    ]
+
+    assert [[each.state.state for each in rows or ()] for rows in shown] == [["dead"], ["available"], []]
+
+
 def test_of_several_secrets_of_one_name_one_in_use_is_shown(place: Place) -> None:
     first = place.open(credential("alice", "the-first-secret"))
     place.open(credential("alice", "the-second-secret"))

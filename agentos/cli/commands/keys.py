@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -47,6 +47,7 @@ class _KeyOptions:
     place: Path | RedisLocation
     label: str  # the location in messages
     specs: list[KeySpec]
+    secrets: dict[str, str] = field(repr=False)  # by name, those that are available here
 
 
 @app.callback(invoke_without_command=True)
@@ -76,7 +77,7 @@ def keys(
     from ..terminal.key_table import build_rows, mark_paused, print_keys
 
     options = _parse_options(store, config, keys or [])
-    seen = _read_store(options)
+    seen = _read_store(options, options.secrets)
     rows, more = build_rows(
         seen or [], options.specs, _disabled(options, keys or []), everything=all or not options.specs
     )
@@ -112,7 +113,7 @@ def clear(
     """
     outer_store, outer_config = context.obj or (None, None)
     options = _parse_options(store or outer_store, config or outer_config, [])
-    seen = _read_store(options)
+    seen = _read_store(options, {})  # every secret of a name is cleared
     if seen is None:
         raise UsageError(f"no run has used a store at {options.label} yet: there is nothing to clear", _OTHER_STORE)
     known = {each.state.name for each in seen}
@@ -142,6 +143,7 @@ _OTHER_STORE: Final = "if runs use another, name it with --store"
 
 
 def _parse_options(store: str | None, config: Path | None, keys: list[str]) -> _KeyOptions:
+    from ...pool.secret_sources import derive_name
     from ...stores.admin import format_location
     from ...stores.sqlite.location import parse_location
     from ..config.key_selection import build_specs
@@ -161,7 +163,12 @@ def _parse_options(store: str | None, config: Path | None, keys: list[str]) -> _
             "a store in memory belongs to its run, and no other process can read it",
             "use --store sqlite, the default of runs",
         )
-    return _KeyOptions(settings, place, format_location(place), build_specs(settings, keys, environ))
+    specs, secrets = build_specs(settings, keys, environ)
+    if not specs:  # the names in the store may be those of variables
+        secrets = {
+            derive_name(variable): value.strip() for variable, value in environ.items() if value.strip().isprintable()
+        }
+    return _KeyOptions(settings, place, format_location(place), specs, secrets)
 
 
 def _find_configured_store(settings: Settings) -> tuple[str, str]:
@@ -170,10 +177,10 @@ def _find_configured_store(settings: Settings) -> tuple[str, str]:
     return ("sqlite", "store") if setting is None else (setting.value, setting.where)
 
 
-def _read_store(options: _KeyOptions) -> list[CredentialRow] | None:
+def _read_store(options: _KeyOptions, secrets: dict[str, str]) -> list[CredentialRow] | None:
     from ...stores.admin import read_store
 
-    return _query_store(lambda clock: read_store(options.place, options.specs, clock))
+    return _query_store(lambda clock: read_store(options.place, options.specs, clock, secrets))
 
 
 def _query_store(read: Callable[[Clock], T]) -> T:

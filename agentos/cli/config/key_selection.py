@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -104,11 +105,24 @@ def load_credentials(
     return [_ready(each, secret, environ, slots) for each, secret in given]
 
 
-def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
-    """Return the specifications of the same credentials for reading a store; secrets may be missing."""
+def build_specs(
+    settings: Settings, keys: list[str], environ: Mapping[str, str]
+) -> tuple[list[KeySpec], dict[str, str]]:
+    """Return the specifications of the same credentials for reading a store, and their secrets by name.
+
+    A secret that is missing, or that only a command could tell, is left out.
+    """
     from ...pool.requests import KeySpec
 
-    return [
+    chosen = [
+        each for each in _KeySelection(settings, environ, names_only=True).select(keys) if not each.entry.disabled
+    ]
+    secrets: dict[str, str] = {}
+    for each in chosen:
+        if each.entry.source != "command":
+            with suppress(UsageError):
+                secrets[each.entry.name] = _read_secret(each, environ)
+    specs = [
         KeySpec(
             entry.name,
             1 if entry.slots is None or entry.slots == "auto" else entry.slots,
@@ -116,9 +130,9 @@ def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str])
             entry.limits(),
             auto=entry.slots == "auto",
         )
-        for entry in (each.entry for each in _KeySelection(settings, environ, names_only=True).select(keys))
-        if not entry.disabled
+        for entry in (each.entry for each in chosen)
     ]
+    return specs, secrets
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def _cells(row: KeyRow) -> tuple[str, ...]:
     if row.holders:
         why.append(f"held by {_some(row.holders)}")
     if row.secrets_in_use > 1:
-        why.append(f"{row.secrets_in_use} secrets of this name are in use: the newest is shown")
+        why.append(f"{row.secrets_in_use} secrets of this name are in use: one is shown")
     until = "" if row.until is None else format_until(row.until, time.time())
     return row.name, row.state, use, until, ", ".join(map(_format_left, row.limits)), "; ".join(why)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +33,9 @@ _ANY_TTL: Final = 30.0
 _TRIES: Final = 5
 
 
-def read_store(place: RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
+def read_store(
+    place: RedisLocation, specs: Iterable[KeySpec], clock: Clock, secrets: Mapping[str, str] | None = None
+) -> list[CredentialRow] | None:
     """Return every credential in the pool at *place*, by name; None if there is no store yet. Raises StoreError."""
     with connect_as_visitor(place, clock) as (connection, resp):
         copy = read_store_copy(connection, resp, clock)
@@ -41,7 +43,7 @@ def read_store(place: RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> 
         return None
     now = clock.now()
     with report_damage(place):
-        return build_rows(build_dump(copy), {spec.name: spec for spec in specs}, now, clock.wall() - now)
+        return build_rows(build_dump(copy), {spec.name: spec for spec in specs}, now, clock.wall() - now, secrets or {})
 
 
 def read_pause(place: RedisLocation, clock: Clock) -> GrantPause | None:
@@ -154,7 +156,7 @@ def build_dump(copy: StoreCopy) -> StoreDump:
         name: (number, shift_record(replica.quota(number).record(), -clock_offset.offset))
         for number, name in names.items()
     }
-    return StoreDump(entries, quotas)
+    return StoreDump(entries, quotas, bytes.fromhex(copy.meta.salt))
 
 
 def _holders(record: CredentialRecord, processes: dict[str, str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,9 @@ _FORMAT: Final = newest_version(MIGRATIONS)
 _INSIST: Final = 5.0
 
 
-def read_store(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
+def read_store(
+    path: Path, specs: Iterable[KeySpec], clock: Clock, secrets: Mapping[str, str] | None = None
+) -> list[CredentialRow] | None:
     """Return every credential in the file at *path*, by name; None if there is no such file yet.
 
     Does not block processes that use the file. Raises StoreError if it cannot be read.
@@ -36,7 +38,7 @@ def read_store(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[Crede
     if dump is None:
         return None
     try:
-        return build_rows(dump, {spec.name: spec for spec in specs}, now, offset)
+        return build_rows(dump, {spec.name: spec for spec in specs}, now, offset, secrets or {})
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise StoreDamaged(path=str(path), detail=f"a record is not readable ({type(error).__name__})") from None
 
@@ -114,7 +116,8 @@ def read_dump(execute: Execute, now: float, offset: float, *, version: int = _FO
             "select number, fingerprint, name, life, evidence, since from credentials"
         ).fetchall()
     ]
-    return StoreDump(entries, quotas)
+    ((salt,),) = execute("select value from meta where key = 'salt'").fetchall()
+    return StoreDump(entries, quotas, bytes.fromhex(salt))
 
 
 def _leases(execute: Execute, now: float, gone: str) -> dict[int, tuple[tuple[str, ...], str]]:

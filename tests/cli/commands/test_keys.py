@@ -177,6 +177,31 @@ def test_keys_that_are_not_in_the_configuration_are_counted_and_shown_on_request
     assert [line.split(" ")[0] for line in lines("--all")[3:]] == ["bob", "alice"]
 
 
+def test_the_state_shown_is_that_of_the_secret_that_the_key_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure()
+    for secret in ("good-secret-of-alice", "wrong-secret-of-alice"):
+        for made in used(Credential(secret, name="alice")):
+            with made.lease() as lease:
+                if secret.startswith("wrong"):
+                    lease.rejected("401")
+
+    shown = {}
+    for secret in ("good-secret-of-alice", "wrong-secret-of-alice", "new-secret-of-alice"):
+        monkeypatch.setenv("ALICE", secret)
+        shown[secret.partition("-")[0]] = objects()["alice"]["state"]
+    monkeypatch.delenv("ALICE")
+
+    assert shown == {"good": "available", "wrong": "dead", "new": "never used"}
+    assert objects()["alice"]["state"] == "dead"  # the newest
+    Path("keys.env").write_text("ALICE=good-secret-of-alice\n")
+    assert objects("--keys", "keys.env")["alice"]["state"] == "available"
+    Path("agentos.toml").unlink()
+    assert objects()["alice"]["state"] == "dead"
+    monkeypatch.setenv("ALICE", "good-secret-of-alice")
+    monkeypatch.setenv("NOT_TEXT", "\udcff")
+    assert objects()["alice"]["state"] == "available"
+
+
 def test_some_keys_can_be_chosen_without_their_secrets(pool: CredentialCoordinator) -> None:
     configure()
 
@@ -221,7 +246,7 @@ def test_a_rotated_secret_is_marked_only_while_the_old_one_is_in_use(pool: Crede
         old = pool.acquire_nowait("old")
     for newer in used(Credential("planted-secret-of-alice-2", name="alice")):
         with newer.lease("new"):
-            assert "2 secrets of this name are in use: the newest is shown" in lines()[3]
+            assert "2 secrets of this name are in use: one is shown" in lines()[3]
         old.release()
         assert "secrets" not in lines()[3]
     assert objects("--all")["alice"]["secrets"] == 2

@@ -416,11 +416,11 @@ def test_what_is_stated_is_known_without_any_secret(project: Path, environ: dict
     (project / "bob.key").unlink()
     settings = load_settings(None, project, environ)
 
-    alice, bob = build_specs(settings, [], environ)
+    alice, bob = build_specs(settings, [], environ)[0]
 
     assert (alice.name, alice.slots, alice.quota, alice.limits) == ("alice", 4, "acme", (Limit("requests", 60),))
     assert (bob.name, bob.auto) == ("bob", False)
-    assert [spec.name for spec in build_specs(settings, ["env:NOT_SET", "env:NONE*", "off"], environ)] == ["not-set"]
+    assert [spec.name for spec in build_specs(settings, ["env:NOT_SET", "env:NONE*", "off"], environ)[0]] == ["not-set"]
 
 
 def test_an_entry_is_also_known_by_its_variable(project: Path, environ: dict[str, str]) -> None:
