@@ -61,7 +61,7 @@ def _why_unusable(keys: Collection[Key], request: LeaseRequest) -> str:
     revive = "agentos keys clear NAME, from Python pool.revive(name)"
     advice = f"add another, or revive one: {revive}"
     if any(key.life is Life.DEAD for key in fitting):
-        advice = f"replace a secret, then revive its key: {revive}; or add another"
+        advice = f"replace the secret of a dead one; if the same one works again, revive it: {revive}"
     if all(EVERY_MODEL in key.barred for key in fitting):
         advice = "if it is, name it in hosts or base_url of the credentials"
     return f"of {len(fitting)} that could serve{model}, {summary}; {advice}"

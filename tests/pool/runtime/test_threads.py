@@ -288,7 +288,9 @@ def test_a_waiter_is_told_when_the_last_key_dies(pool: CredentialCoordinator, cl
     for lease in held:
         lease.rejected("401")
 
-    with pytest.raises(NoUsableCredential, match=r"2 dead; replace a secret, then .*agentos keys clear NAME"):
+    with pytest.raises(
+        NoUsableCredential, match=r"2 dead; replace the secret .* the same one works again, .*agentos keys clear NAME"
+    ):
         waiter.result()
 
 
