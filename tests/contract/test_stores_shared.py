@@ -25,7 +25,10 @@ from agentos import (
     RateLimited,
 )
 from agentos.pool.protocols import runtime_of
+from agentos.pool.store_protocol import StoreBusy
 from agentos.providers import Event, Signal
+from agentos.stores.redis.step import RedisStep
+from agentos.stores.sqlite.step import SqliteStep
 from agentos.testing import FakeClock
 
 from ..background_threads import Background
@@ -408,6 +411,27 @@ def test_after_an_outage_one_request_goes_first_in_the_process_that_met_it_and_n
     probe.report(Signal(Event.OK))
     probe.release()
     assert [lease.release() for lease in [cut_off.acquire_nowait(), cut_off.acquire_nowait()]] == [True, True]
+
+
+def test_a_probe_after_an_outage_that_the_store_could_not_write_is_not_waited_for(
+    shared: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = shared.open(KEY)
+    for _ in range(3):
+        with pool.acquire_nowait() as lease:
+            lease.report(Signal(Event.NETWORK, evidence=("connection refused",)))
+    shared.clock.advance(1.0)
+
+    def fail(*_: object) -> None:
+        raise StoreBusy
+
+    with monkeypatch.context() as patched:
+        for step in (SqliteStep, RedisStep):
+            patched.setattr(step, "lease", fail)
+        refused(pool)
+    shared.clock.advance(1.0)
+
+    assert pool.acquire_nowait().release()
 
 
 def test_a_key_that_is_revived_in_one_is_alive_in_the_other(shared: Place) -> None:
