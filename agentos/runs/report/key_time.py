@@ -55,7 +55,7 @@ class KeyTime:
     """``ran`` is the time of the run; ``still`` the part in which nothing could run, by reason: cooling or network.
 
     ``keys`` is how many keys there were then, ``cooling`` how long each could not be used. ``used`` and ``allowed`` are
-    what was used of the known limits, and what they allowed in that time, by dimension. ``refused`` are the keys that
+    what was used of the stated limits, and what they allowed in that time, by dimension. ``refused`` are the keys that
     are out of use at the end. ``unreachable_since`` is set if the network did not answer at the end.
     """
 
@@ -71,7 +71,7 @@ class KeyTime:
 
     @property
     def used_share(self) -> float | None:
-        """The used share of the limit that was used most; None if no limit is known."""
+        """The used share of the limit that was used most; None if no limit is stated."""
         shares = [min(1.0, self.used.get(name, 0.0) / most) for name, most in self.allowed.items() if most > 0]
         return max(shares, default=None)
 
@@ -142,7 +142,9 @@ class KeyClock:
         self._has_begun = True
         for quota, limits in {row.quota: row.limits for row in rows if row.state not in OUT_OF_USE}.items():
             for limit in limits:
-                if isinstance(limit.per, str) or limit.set_aside or limit.window == "sliding" or limit.amount <= 0:
+                if limit.learned or limit.set_aside or limit.amount <= 0:
+                    continue  # a share of a limit that is only believed in would be a guess
+                if isinstance(limit.per, str) or limit.window == "sliding":
                     continue  # what comes back of such a limit between two looks is not known
                 key = (quota, limit.dimension, limit.model, limit.per)
                 use = self._limits.get(key)

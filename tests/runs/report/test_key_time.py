@@ -74,8 +74,8 @@ def test_the_used_share_is_what_was_used_of_what_the_limit_allowed() -> None:
     assert found.used_share == pytest.approx(170 / 240)
 
 
-@pytest.mark.parametrize("more", [{"per": "day"}, {"window": "sliding"}])
-def test_windows_of_which_the_refill_is_not_known_have_no_share(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [{"per": "day"}, {"window": "sliding"}, {"learned": True}])
+def test_limits_of_which_rate_or_refill_are_not_known_have_no_share(more: dict[str, Any]) -> None:
     clock = KeyClock()
     clock.observe(limited(120.0, **more), 0.0, NOW)
 
