@@ -268,7 +268,8 @@ def test_a_process_with_one_slot_is_not_starved_by_one_that_always_holds_three(
     order, before = let_hammer(children, witness, trials(200), [3, 0])
 
     taken = Counter([event.session for event in order if event.op == "granted"][before:])
-    assert taken[str(strict.pid)] >= sum(taken.values()) / 5, taken
+    # Half on an idle machine; on a busy one its turns may run out. A starved one had one in sixty at best.
+    assert taken[str(strict.pid)] >= sum(taken.values()) / 20, taken
     mine = 0
     for event in order:
         if event.session == str(strict.pid):
