@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from .buckets import LimitLevel
-from .plan import Dialect, Style
+from .limiters import LimitLevel
+from .plan import MINUTE, Dialect, Style
 
 Reason = Literal[
     "unknown_key", "dead_key", "money", "day", "concurrency", "requests", "tokens", "too_large", "scripted"
@@ -26,13 +26,20 @@ class Facts(NamedTuple):
     requests: LimitLevel | None = None
     tokens: LimitLevel | None = None
     day: LimitLevel | None = None
+    window: float = MINUTE  # of requests and tokens
     retry_in: float | None = None
 
     def level(self, reason: Reason) -> LimitLevel | None:
-        """Return the limit that a refusal for this reason is about; None if the dialect does not state it."""
+        """Return the limit that the body of a refusal for this reason states; None if it states none.
+
+        The styles have words for minutes and days only.
+        """
         if self.dialect != "full":
             return None
-        return {"requests": self.requests, "day": self.day}.get(reason, self.tokens)
+        if reason == "day":
+            return self.day
+        level = self.requests if reason == "requests" else self.tokens
+        return level if self.window == MINUTE else None
 
 
 def request_id(call: int) -> str:

@@ -2,7 +2,8 @@
 
 All are built from one set of facts. Every answer has its request's id. The full dialect has every header of its style;
 OpenAI's resets are Go durations until the limit is full again, Anthropic's are instants in RFC 3339. Gemini has no such
-headers.
+headers. Compatible providers use OpenAI's names and no other mark of it. X-RateLimit and the IETF's fields state the
+limit of requests, in whole seconds.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 
 from . import gemini_answers
 from .answer_facts import Facts, Headers, Reason, request_id
+from .limiters import LimitLevel
 from .number_text import ceil, go_duration, retry_after, rfc3339, whole
-from .plan import Style
+from .plan import DAY, Style
 
 # Token counts of large limits are stated in thousands.
 _ROUNDED_FROM = 10_000
@@ -25,7 +27,12 @@ def build_headers(facts: Facts) -> Headers:
     openai = facts.style == "openai"
     found = [("x-request-id" if openai else "request-id", request_id(facts.call))]
     if facts.dialect == "full":
-        found += _openai_headers(facts) if openai else _anthropic_headers(facts)
+        found += _organisation(facts) + (_openai_headers(facts) if openai else _anthropic_headers(facts))
+    elif facts.dialect == "compatible":
+        found += _openai_headers(facts)
+    elif (level := facts.requests or facts.day) is not None:
+        window = DAY if level is facts.day else facts.window
+        found += _x_ratelimit_headers(level) if facts.dialect == "x-ratelimit" else _ietf_headers(level, window)
     if facts.dialect != "none" and facts.retry_in is not None:
         found.append(("retry-after", retry_after(facts.retry_in, exact=facts.exact)))
         if facts.dialect == "full" and openai:
@@ -33,10 +40,14 @@ def build_headers(facts: Facts) -> Headers:
     return tuple(found)
 
 
+def _organisation(facts: Facts) -> list[tuple[str, str]]:
+    if facts.organisation is None:
+        return []
+    return [("openai-organization" if facts.style == "openai" else "anthropic-organization-id", facts.organisation)]
+
+
 def _openai_headers(facts: Facts) -> list[tuple[str, str]]:
     found = []
-    if facts.organisation is not None:
-        found.append(("openai-organization", facts.organisation))
     for kind, level in (("requests", facts.requests or facts.day), ("tokens", facts.tokens)):
         if level is not None:
             found += [
@@ -47,10 +58,23 @@ def _openai_headers(facts: Facts) -> list[tuple[str, str]]:
     return found
 
 
+def _x_ratelimit_headers(level: LimitLevel) -> list[tuple[str, str]]:
+    return [
+        ("x-ratelimit-limit", whole(level.limit)),
+        ("x-ratelimit-remaining", whole(level.remaining)),
+        ("x-ratelimit-reset", str(ceil(level.full_in))),
+    ]
+
+
+def _ietf_headers(level: LimitLevel, window: float) -> list[tuple[str, str]]:
+    return [
+        ("ratelimit-policy", f'"requests";q={whole(level.limit)};w={ceil(window)}'),
+        ("ratelimit", f'"requests";r={whole(level.remaining)};t={ceil(level.full_in)}'),
+    ]
+
+
 def _anthropic_headers(facts: Facts) -> list[tuple[str, str]]:
     found = []
-    if facts.organisation is not None:
-        found.append(("anthropic-organization-id", facts.organisation))
     for kind, level in (("requests", facts.requests or facts.day), ("tokens", facts.tokens)):
         if level is not None:
             remaining = level.remaining

@@ -23,12 +23,14 @@ class Audit:
         # Per dimension: its name, seconds for each, the largest debt in seconds, and the instant when it is paid off.
         self._debts: list[list[float]] = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         limits = ((plan.rpm, plan.requests_at_once), (plan.tpm if tokens else None, plan.tokens_at_once))
+        most = 1.0 if plan.changes_at is None else max(1.0, plan.changes_to)  # times the limits that it begins with
         for debt, (amount, at_once) in zip(self._debts, limits, strict=True):
             if amount is not None:
-                each = MINUTE / amount
-                # Any period of a fixed window admits up to two minutes' worth: the end of one, the start of the next. A
-                # bucket admits what it holds.
-                debt[:] = [each, each * at_once * (2 if plan.refill == "fixed" else 1) + each * 1e-5 + _SLACK, 0.0]
+                each = MINUTE / amount / most
+                # Any period of a fixed window admits up to two windows' worth: the end of one, the start of the next.
+                # A bucket admits what it holds.
+                largest = at_once * most * (2 if plan.refill == "fixed" else 1)
+                debt[:] = [each, each * (largest + 1e-5) + _SLACK, 0.0]
         self.violations: list[str] = []
 
     def admitted(self, tokens: int, in_flight: int, now: float) -> None:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .buckets import ROUNDING
+from .limiters import ROUNDING
 from .plan import DAY, MINUTE, KeyPlan, ProviderPlan, QuotaPlan
 
 # Horizon for everything that depends on time: a hundred thousand years.
@@ -157,11 +157,24 @@ def _started(plan: QuotaPlan, per_minute: float, at_once: float, each: int) -> C
     """Return how many calls that need *each* of a dimension can have started by an instant."""
     if each > at_once + ROUNDING:
         return lambda _: 0  # a call larger than the bucket is never admitted
-    if plan.refill == "fixed":
-        in_a_window = math.floor((per_minute + ROUNDING) / each)
-        return lambda at: in_a_window * (1 + math.floor((at + ROUNDING) / MINUTE))
-    rate = per_minute / MINUTE
-    return lambda at: math.floor((at_once + rate * at + ROUNDING) / each)
+    changes_at = _NEVER if plan.changes_at is None else plan.changes_at
+    if plan.refill in ("fixed", "sliding"):
+        return _in_windows(plan, changes_at / plan.window, at_once, each)
+    rate, more = per_minute / MINUTE, plan.changes_to - 1
+    return lambda at: math.floor((at_once + rate * (at + more * max(0.0, at - changes_at)) + ROUNDING) / each)
+
+
+def _in_windows(plan: QuotaPlan, changes_in: float, amount: float, each: int) -> Callable[[float], float]:
+    before, after = (math.floor((amount * factor + ROUNDING) / each) for factor in (1, plan.changes_to))
+    # The window in which the limit changes admits the larger of the two amounts.
+    last = math.ceil(changes_in - ROUNDING) if before > after else math.floor(changes_in + ROUNDING)
+
+    def started(at: float) -> float:
+        begun = 1 + math.floor((at + ROUNDING) / plan.window)
+        early = min(begun, last)
+        return early * before + (begun - early) * after
+
+    return started
 
 
 def _later(started: Callable[[float], float], latency: float) -> Callable[[float], float]:

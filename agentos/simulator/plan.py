@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
-Refill = Literal["continuous", "fixed"]
+Refill = Literal["continuous", "fixed", "sliding", "gcra"]
 Style = Literal["openai", "anthropic", "gemini"]
-Dialect = Literal["full", "retry-after", "none"]
+Dialect = Literal["full", "compatible", "x-ratelimit", "ietf", "retry-after", "none"]
 RetryAfter = Literal["seconds", "exact"]
 Mishap = Literal["drop", "stall", "cut", "hang"]
 
@@ -31,10 +31,13 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 class QuotaPlan:
     """The limits of one organisation, whatever the number of its keys. None: no such limit.
 
-    ``rpm`` and ``tpm`` are requests and tokens per minute. ``refill="continuous"`` is a bucket that starts full and
-    holds a minute's worth, or ``request_burst`` and ``token_burst``; ``"fixed"`` gives the whole minute's worth at the
-    start of each minute. ``daily_requests`` are renewed every 24 hours from the start. ``money`` is how many calls it
-    can pay for; a ``spent`` quota can pay for none.
+    ``rpm`` and ``tpm`` are requests and tokens per minute, ``window`` is the seconds in which the provider counts and
+    states them: of 600 a minute and ``window=5``, headers say 50. ``refill="continuous"`` is a bucket that starts full
+    and holds a window's worth, or ``request_burst`` and ``token_burst``; ``"fixed"`` gives the whole window's worth at
+    the start of each window, ``"sliding"`` never gives more in any window, ``"gcra"`` is the bucket by another
+    algorithm. From ``changes_at`` on, in seconds, both limits are ``changes_to`` times as large.
+    ``daily_requests`` are renewed every 24 hours from the start. ``money`` is how many calls it can pay for; a
+    ``spent`` quota can pay for none.
     """
 
     name: str
@@ -47,12 +50,15 @@ class QuotaPlan:
     spent: bool = False
     money: int | None = None
     refill: Refill = "continuous"
+    window: float = MINUTE
+    changes_at: float | None = None
+    changes_to: float = 0.5
 
     def __post_init__(self) -> None:
         _require_name("name", self.name)
         _require_choice("refill", self.refill, Refill)
         _require_flag("spent", self.spent)
-        for each in ("rpm", "tpm", "request_burst", "token_burst"):
+        for each in ("rpm", "tpm", "request_burst", "token_burst", "window", "changes_at", "changes_to"):
             _require_positive(each, getattr(self, each))
         for each in ("concurrency", "daily_requests"):
             _require_whole(each, getattr(self, each), least=1)
@@ -61,21 +67,22 @@ class QuotaPlan:
             if getattr(self, burst) is not None:
                 if getattr(self, limit) is None:
                     raise ValueError(f"{burst} needs {limit}: without that there is no limit to burst")
-                if self.refill == "fixed":
-                    raise ValueError(f'{burst} does not go with refill="fixed", which gives the whole minute at once')
-        if self.requests_at_once < 1:
+                if self.refill in ("fixed", "sliding"):
+                    raise ValueError(f"{burst} does not go with a {self.refill} window, which is given at once")
+        least = self.requests_at_once * (1 if self.changes_at is None else min(1, self.changes_to))
+        if least < 1:
             name = "rpm" if self.request_burst is None else "request_burst"
             raise ValueError(f"{name} must allow one request at once; for a slower rate give request_burst=1")
 
     @property
     def requests_at_once(self) -> float:
         """Return the most requests that an unused quota admits at one instant, by its request limit."""
-        return _at_once(self.rpm, self.request_burst)
+        return _at_once(self.rpm, self.window, self.request_burst)
 
     @property
     def tokens_at_once(self) -> float:
         """Return the largest call, in tokens, that this quota can ever admit."""
-        return _at_once(self.tpm, self.token_burst)
+        return _at_once(self.tpm, self.window, self.token_burst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +211,9 @@ class ProviderPlan:
     """A provider: its quotas, the keys in them, and its behaviour.
 
     ``style`` selects whose answers it gives, where the route does not decide. ``dialect`` is how much it states of its
-    limits: every header of its style, ``retry-after`` alone, or nothing; Gemini states as much in its bodies.
+    limits: every header of its style; those of OpenAI without the organisation, as OpenAI-compatible providers do;
+    ``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset`` in whole seconds; the ``RateLimit`` fields of the IETF draft;
+    ``retry-after`` alone; or nothing. Gemini states as much in its bodies.
     ``retry_after`` is that delay in whole seconds (rounded up, at least 1) or exact. With ``count_rejections`` a
     rate-limited call also spends one request, or what there is of one, so that hammering an empty quota keeps it empty;
     with ``"whole"`` only if a whole one is left.
@@ -310,6 +319,9 @@ class QuotaOptions(TypedDict, total=False):
     spent: bool
     money: int | None
     refill: Refill
+    window: float
+    changes_at: float | None
+    changes_to: float
 
 
 class PlanOptions(QuotaOptions, total=False):
@@ -372,10 +384,10 @@ def _split(options: PlanOptions) -> tuple[QuotaOptions, dict[str, Any]]:
     return limits, given
 
 
-def _at_once(per_minute: float | None, burst: float | None) -> float:
+def _at_once(per_minute: float | None, window: float, burst: float | None) -> float:
     if per_minute is None:
         return math.inf
-    return per_minute if burst is None else burst
+    return per_minute * (window / MINUTE) if burst is None else burst
 
 
 def _below(edge: float) -> float:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from .answer_facts import Facts, Headers, Reason
 from .answer_styles import build_headers, find_status, overloaded_status, plain_error, refusal_body
 from .audit import Audit
-from .buckets import build_bucket
+from .limiters import FixedWindow, Limiter, build_limiter
 from .plan import DAY, MINUTE, KeyPlan, ProviderPlan, QuotaPlan, Scripted, Style
 from .statistics import Statistics, TallyCounter
 
@@ -239,11 +239,11 @@ class Provider:
         plan = self.plan
         wall = self._epoch + call.now
         exact = plan.retry_after == "exact"
-        if key is None or plan.dialect != "full":
+        if key is None or plan.dialect in ("retry-after", "none"):
             return Facts(call.style, plan.dialect, exact, call.number, wall, model=call.model, retry_in=wait)
         quota = key.quota
-        levels = quota.levels(call.now)
-        return Facts(call.style, plan.dialect, exact, call.number, wall, quota.plan.name, call.model, *levels, wait)
+        stated = (*quota.levels(call.now), quota.plan.window)
+        return Facts(call.style, plan.dialect, exact, call.number, wall, quota.plan.name, call.model, *stated, wait)
 
     def _end_of(self, key: _Key, style: Style, scripted: Scripted | None) -> tuple[float, Fate, int]:
         # Both draws are always made, so that another error rate, or a script, does not change the later latencies.
@@ -286,17 +286,32 @@ _RATE_REASONS = frozenset(("day", "concurrency", "requests", "tokens", "too_larg
 class _Quota:
     """One organisation: what is left of its limits."""
 
-    __slots__ = ("audit", "count", "day", "money", "plan", "requests", "tokens")
+    __slots__ = ("_changes_at", "audit", "count", "day", "money", "plan", "requests", "tokens")
 
     def __init__(self, plan: QuotaPlan, provider: ProviderPlan) -> None:
-        fixed = plan.refill == "fixed"
         self.plan = plan
-        self.requests = build_bucket(plan.rpm, MINUTE, plan.requests_at_once, fixed=fixed)
-        self.tokens = build_bucket(plan.tpm, MINUTE, plan.tokens_at_once, fixed=fixed)
-        self.day = build_bucket(plan.daily_requests, DAY, 0, fixed=True)
+        self._changes_at = math.inf if plan.changes_at is None else plan.changes_at
+        self.requests = self._limiter(plan.rpm, plan.requests_at_once)
+        self.tokens = self._limiter(plan.tpm, plan.tokens_at_once)
+        self.day = None if plan.daily_requests is None else FixedWindow(plan.daily_requests, DAY)
         self.money = 0 if plan.spent else math.inf if plan.money is None else plan.money
         self.count = TallyCounter()
         self.audit = Audit(plan, tokens=not provider.refund_tokens)
+
+    def _limiter(self, per_minute: float | None, at_once: float) -> Limiter | None:
+        if per_minute is None:
+            return None
+        kind = "bucket" if self.plan.refill == "continuous" else self.plan.refill
+        window = self.plan.window
+        return build_limiter(kind, per_minute * (window / MINUTE), window, capacity=at_once)
+
+    def refresh(self, now: float) -> None:
+        """Change the limits once their time has come."""
+        if now >= self._changes_at:
+            for limit in (self.requests, self.tokens):
+                if limit is not None:
+                    limit.change(self.plan.changes_to, self._changes_at)
+            self._changes_at = math.inf
 
     def levels(self, now: float) -> tuple[Any, Any, Any]:
         """Return what is left of requests, tokens and the day, for the headers."""
@@ -333,6 +348,7 @@ class _Key:
     def refusal(self, tokens: int, now: float) -> tuple[Reason | None, float | None]:
         """Return why the quota refuses such a call now, and for how long if that is known; None if it admits it."""
         quota = self.quota
+        quota.refresh(now)
         if quota.count.admitted >= quota.money:
             return "money", None
         if quota.day is not None and (wait := quota.day.wait(1, now)):
@@ -356,6 +372,7 @@ class _Key:
 
     def ready_in(self, tokens: int, now: float) -> float:
         quota = self.quota
+        quota.refresh(now)
         if self.dead or self.crowded or quota.count.admitted >= quota.money:
             return math.inf
         needs = ((quota.day, 1), (quota.requests, 1), (quota.tokens, tokens))

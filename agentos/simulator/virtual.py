@@ -25,7 +25,7 @@ from ..runs.core.item_scheduler import ItemScheduler
 from ..runs.core.outcome_rules import classify_signal, lacks_tokens
 from ..runs.core.records import Attempt, Item
 from ..runs.core.states import AttemptEnd
-from .plan import ProviderPlan
+from .plan import ProviderPlan, QuotaPlan
 from .rules import Admitted, Provider, Refused
 from .statistics import Statistics
 
@@ -65,9 +65,7 @@ class Finished:
 
 def build_key_specs(plan: ProviderPlan, *, slots: int | Literal["auto"] = "auto", known: bool = False) -> list[KeySpec]:
     """Return the plan's keys as specs for a pool: always their quotas, and their limits if *known*."""
-    limits = {
-        quota.name: _stated(quota.rpm, quota.tpm, quota.request_burst, quota.token_burst) for quota in plan.quotas
-    }
+    limits = {quota.name: _stated(quota) for quota in plan.quotas}
     return [
         KeySpec(
             key.name,
@@ -80,14 +78,12 @@ def build_key_specs(plan: ProviderPlan, *, slots: int | Literal["auto"] = "auto"
     ]
 
 
-def _stated(
-    rpm: float | None, tpm: float | None, request_burst: float | None, token_burst: float | None
-) -> tuple[Limit, ...]:
+def _stated(quota: QuotaPlan) -> tuple[Limit, ...]:
     limits = []
-    if rpm is not None:
-        limits.append(Limit("requests", rpm, burst=request_burst))
-    if tpm is not None:
-        limits.append(Limit("tokens", tpm, burst=token_burst))
+    if quota.rpm is not None:
+        limits.append(Limit("requests", quota.rpm, burst=quota.requests_at_once))
+    if quota.tpm is not None:
+        limits.append(Limit("tokens", quota.tpm, burst=quota.tokens_at_once))
     return tuple(limits)
 
 
@@ -227,7 +223,7 @@ class VirtualRun:
         feedback = pool.report(grant, signal, now)
         if feedback is not None:
             self._granted(feedback.to_wake)
-        if isinstance(answer, Admitted) and answer.fate == "ok" and grant.key.quota.limits:
+        if isinstance(answer, Admitted) and answer.fate == "ok":
             used = parse_used("usage", {"tokens": float(answer.tokens)})
             self._granted(pool.settle(grant, used, now) or ())
         acted = feedback is not None and feedback.acted
@@ -244,9 +240,9 @@ class VirtualRun:
 
     def _signal(self, answer: Admitted | Refused, model: str | None) -> Signal:
         status = answer.status if isinstance(answer, Refused) or answer.fate not in _UNANSWERED else None
-        return classify(
-            status, answer.headers, answer.body, now=self.now, provider=self.provider.plan.style, model=model
-        )
+        plan = self.provider.plan
+        provider = plan.style if plan.dialect in ("full", "retry-after", "none") else None  # others have no name
+        return classify(status, answer.headers, answer.body, now=self.now, provider=provider, model=model)
 
 
 def _build_request(work: Work) -> LeaseRequest:

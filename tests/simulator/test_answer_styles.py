@@ -116,6 +116,56 @@ def test_a_style_may_be_chosen_for_one_call() -> None:
     assert dict(anthropic.headers)["anthropic-organization-id"] == "quota-1"
 
 
+@pytest.mark.parametrize(
+    ("options", "stated", "refused"),
+    [
+        (
+            {"rpm": 600, "window": 1},
+            {"x-ratelimit-limit-requests": "10", "x-ratelimit-remaining-requests": "9"}
+            | {"x-ratelimit-reset-requests": "100ms", "openai-organization": "quota-1"},
+            {"retry-after": "1", "retry-after-ms": "100"},
+        ),
+        (
+            {"rpm": 600, "window": 1, "dialect": "compatible"},
+            {"x-ratelimit-limit-requests": "10", "x-ratelimit-remaining-requests": "9"}
+            | {"x-ratelimit-reset-requests": "100ms"},
+            {"retry-after": "1"},
+        ),
+        (
+            {"rpm": 120, "window": 5, "refill": "fixed", "dialect": "x-ratelimit"},
+            {"x-ratelimit-limit": "10", "x-ratelimit-remaining": "9", "x-ratelimit-reset": "5"},
+            {"retry-after": "5"},
+        ),
+        (
+            {"rpm": 150, "window": 4, "refill": "fixed", "dialect": "ietf"},
+            {"ratelimit-policy": '"requests";q=10;w=4', "ratelimit": '"requests";r=9;t=4'},
+            {"retry-after": "4"},
+        ),
+        (
+            {"rpm": 600, "window": 1, "refill": "gcra", "dialect": "ietf"},
+            {"ratelimit-policy": '"requests";q=10;w=1', "ratelimit": '"requests";r=9;t=1'},
+            {"retry-after": "1"},
+        ),
+        (
+            {"daily_requests": 10, "dialect": "ietf"},
+            {"ratelimit-policy": '"requests";q=10;w=86400', "ratelimit": '"requests";r=9;t=86400'},
+            {"retry-after": "86400"},
+        ),
+    ],
+)
+def test_a_limit_is_stated_in_its_own_window(
+    options: dict[str, Any], stated: dict[str, str], refused: dict[str, str]
+) -> None:
+    provider = Provider(equal_keys(1, **options))
+
+    first, *_, last = (provider.arrive(SECRET, 1, 0.0) for _ in range(11))
+
+    assert dict(of_limits(first)) == stated
+    assert isinstance(last, Refused)
+    assert dict(of_limits(last)).items() >= refused.items()
+    assert "per min" not in last.body
+
+
 def test_a_day_limit_alone_stands_in_the_place_of_the_requests() -> None:
     provider = Provider(equal_keys(1, daily_requests=2))
     headers = dict(provider.arrive(SECRET, 1, 3600.0).headers)

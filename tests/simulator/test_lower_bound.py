@@ -42,6 +42,8 @@ def greedy(plan: ProviderPlan, calls: int, tokens: int = 1, parallel: int | None
         if room and now + wait <= next_end:
             assert wait < math.inf, "stuck"
             now += wait
+            if provider.ready_in(secret, tokens, now) > 0:
+                continue  # the limit was lowered meanwhile
             answer = provider.arrive(secret, tokens, now)
             assert isinstance(answer, Admitted), answer
             latencies.append(answer.latency)
@@ -70,6 +72,16 @@ CASES: list[tuple[ProviderPlan, dict[str, Any], str]] = [
     (equal_keys(3, rpm=6_000, latency=EXACT), {"calls": 500, "parallel": 8}, "parallelism"),
     (equal_keys(2, daily_requests=10, latency=EXACT), {"calls": 35}, "daily requests of 2 quotas"),
     (equal_keys(1, rpm=600, latency=EXACT), {"calls": 100}, "latency"),
+    (equal_keys(2, rpm=600, window=1, latency=EXACT), {"calls": 500}, "requests of 2 quotas"),
+    (equal_keys(2, rpm=600, window=5, refill="fixed", latency=EXACT), {"calls": 470}, "requests of 2 quotas"),
+    (equal_keys(2, rpm=600, window=5, refill="sliding", latency=EXACT), {"calls": 470}, "requests of 2 quotas"),
+    (equal_keys(2, rpm=600, window=5, refill="gcra", latency=EXACT), {"calls": 470}, "requests of 2 quotas"),
+    (equal_keys(2, rpm=600, window=1, changes_at=5, latency=EXACT), {"calls": 300}, "requests of 2 quotas"),
+    (
+        equal_keys(2, rpm=600, window=4, refill="fixed", changes_at=6, changes_to=0.5, latency=EXACT),
+        {"calls": 300},
+        "requests of 2 quotas",
+    ),
     (equal_keys(1, rpm=0.5, request_burst=1, latency=Latency(0, 0)), {"calls": 50}, "requests of quota quota-1"),
 ]
 
@@ -102,10 +114,15 @@ def test_random_plans_are_never_beaten() -> None:
             "rpm": chance.choice([None, chance.randrange(20, 600)]),
             "tpm": chance.choice([None, chance.randrange(2_000, 50_000)]),
             "concurrency": chance.choice([None, chance.randrange(1, 9)]),
-            "refill": chance.choice(["continuous", "fixed"]),
+            "refill": chance.choice(["continuous", "fixed", "sliding", "gcra"]),
+            "window": chance.choice([60, chance.randrange(6, 120)]),
+            "changes_at": chance.choice([None, chance.uniform(1, 90)]),
+            "changes_to": chance.choice([0.5, 2.0]),
         }
-        if burst is not None and limits["rpm"] is not None and limits["refill"] == "continuous":
-            limits["request_burst"] = burst
+        if limits["tpm"] is not None:
+            limits["tpm"] *= 60 / limits["window"]
+        if burst is not None and limits["rpm"] is not None and limits["refill"] in ("continuous", "gcra"):
+            limits["request_burst"] = burst + 1
         plan = organisations({"a": chance.randrange(1, 3), "b": 1}, latency=Latency(0.4, 0.0), **limits)
         calls, tokens = chance.randrange(1, 150), chance.randrange(1, 500)
         parallel = chance.choice([None, chance.randrange(1, 20)])

@@ -53,6 +53,12 @@ def plan(**changes: Any) -> ProviderPlan:
         (lambda: QuotaPlan("a", money=-1), "money"),
         (lambda: QuotaPlan("a", spent=1), "spent"),  # type: ignore[arg-type]
         (lambda: QuotaPlan("a", refill="slow"), "refill"),  # type: ignore[arg-type]
+        (lambda: QuotaPlan("a", rpm=5, request_burst=5, refill="sliding"), "request_burst"),
+        (lambda: QuotaPlan("a", window=0), "window"),
+        (lambda: QuotaPlan("a", rpm=30, window=1), "rpm"),
+        (lambda: QuotaPlan("a", rpm=60, window=1, changes_at=5), "rpm"),
+        (lambda: QuotaPlan("a", changes_at=-1), "changes_at"),
+        (lambda: QuotaPlan("a", changes_to=0), "changes_to"),
         (lambda: KeyPlan("", "a"), "secret"),
         (lambda: KeyPlan("with space", "a"), "secret"),
         (lambda: KeyPlan("line\n", "a"), "secret"),

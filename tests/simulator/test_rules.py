@@ -572,6 +572,16 @@ def test_ready_in_tells_when_and_spends_nothing() -> None:
     assert provider.statistics().total.calls == 1
 
 
+def test_a_limit_changes_at_its_time_and_a_lowered_one_is_no_violation() -> None:
+    provider = one_key(rpm=600, window=1, changes_at=6.0, changes_to=0.5)
+
+    def admitted_at(now: float) -> int:
+        return sum(isinstance(provider.arrive(SECRET, 1, now), Admitted) for _ in range(20))
+
+    assert [admitted_at(now) for now in (0.0, 1.0, 5.9, 6.0, 6.5, 7.5)] == [10, 10, 10, 1, 2, 5]
+    assert provider.statistics().violations == ()
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 20), st.integers(0, 400), st.booleans()), max_size=60),
     st.sampled_from(["continuous", "fixed"]),
