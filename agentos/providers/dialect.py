@@ -33,7 +33,6 @@ class Dialect:
     marks: tuple[str, ...] = ()  # prefixes of header names that only this provider sends
     windows: Mapping[str, float] = field(default_factory=dict)  # dimension: seconds, if the header does not state them
     resource_windows: Mapping[str, float] = field(default_factory=dict)  # the same, by x-ratelimit-resource
-    window_from_reset: bool = False  # requests are per minute or per day; only the reset tells
     zero_reset_is_unknown: bool = False
     codes: Mapping[str, Event] = field(default_factory=dict)  # in lower case; before the common ones
     phrases: tuple[Phrase, ...] = ()  # before the common ones

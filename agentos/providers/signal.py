@@ -51,6 +51,7 @@ class Reading:
     window: float | None = None  # seconds of the limit's window: 60, 3600, 86400, ...
     source: str = ""  # the header or field
     spent: float | None = None  # the used share, if only that is stated: 0.25 is a quarter
+    dated: bool = False  # the reset was given as an instant; else it may count from when the call arrived
 
     def sane(self) -> Reading:
         """Return the reading without impossible numbers."""

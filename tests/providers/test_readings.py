@@ -30,29 +30,23 @@ def test_openai_resets_are_durations_until_full() -> None:
         "openai",
     )
 
-    assert told == Reading("requests", 5000.0, 4999.0, 0.012, 60.0, "x-ratelimit-*-requests")
+    assert told == Reading("requests", 5000.0, 4999.0, 0.012, None, "x-ratelimit-*-requests")
 
 
 @pytest.mark.parametrize(
-    ("remaining", "reset", "window"),
-    [
-        ("4999", "12ms", 60.0),
-        ("0", "1m0s", 60.0),
-        ("5000", "0s", 60.0),
-        ("4999", "17.28s", 86_400.0),
-        ("0", "24h0m0s", 86_400.0),
-    ],
+    ("remaining", "reset", "seconds"),
+    [("4999", "12ms", 0.012), ("0", "1m0s", 60.0), ("5000", "0s", 0.0), ("4999", "17.28s", 17.28)],
 )
-def test_whether_openai_counts_requests_by_minute_or_day_shows_in_the_reset(
-    remaining: str, reset: str, window: float
-) -> None:
+def test_openai_does_not_say_if_requests_are_by_minute_or_day(remaining: str, reset: str, seconds: float) -> None:
+    """The window is left open here: the pool reads it from the numbers of the answers."""
     headers = {
         "x-ratelimit-limit-requests": "5000",
         "x-ratelimit-remaining-requests": remaining,
         "x-ratelimit-reset-requests": reset,
     }
 
-    assert reading(headers, "openai").window == window
+    told = reading(headers, "openai")
+    assert (told.window, told.resets_in, told.dated) == (None, seconds, False)
 
 
 def test_without_a_reset_nobody_knows_whether_openai_counts_by_minute_or_day() -> None:
@@ -80,7 +74,7 @@ def test_a_dimension_of_openai_that_we_have_not_seen_is_known_by_its_words(extra
 def test_anthropic_resets_are_instants(middle: str, dimension: str) -> None:
     told = reading({f"{middle}-limit": "1000", f"{middle}-remaining": "999", f"{middle}-reset": "2027-01-15T08:00:59Z"})
 
-    assert told == Reading(dimension, 1000.0, 999.0, 59.0, 60.0, f"{middle}-*")
+    assert told == Reading(dimension, 1000.0, 999.0, 59.0, 60.0, f"{middle}-*", dated=True)
 
 
 def test_a_reset_of_anthropic_that_is_past_is_now() -> None:
@@ -220,7 +214,7 @@ def test_digitalocean_resets_are_epochs() -> None:
 def test_github_has_a_window_for_each_resource(resource: str, window: float) -> None:
     headers = {"x-ratelimit-limit": "30", "x-ratelimit-reset": "1800000060", "x-ratelimit-resource": resource}
 
-    assert reading(headers, "github") == Reading("requests", 30.0, None, 60.0, window, "x-ratelimit-*")
+    assert reading(headers, "github") == Reading("requests", 30.0, None, 60.0, window, "x-ratelimit-*", dated=True)
 
 
 def test_ietf_draft_10_gives_quota_window_remaining_and_reset() -> None:
@@ -267,11 +261,32 @@ def test_ietf_draft_07_is_a_dictionary() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"RateLimit": "limit=100, remaining=50, reset=5"},
+        {"RateLimit-Limit": "100", "RateLimit-Remaining": "50", "RateLimit-Reset": "5"},
+    ],
+    ids=["draft 07", "draft 06"],
+)
+def test_an_older_draft_names_the_window_of_each_limit_in_its_policy(fields: dict[str, str]) -> None:
+    told = reading({**fields, "RateLimit-Policy": "10;w=1, 100;w=60, 5000;w=3600"})
+
+    assert (told.limit, told.remaining, told.resets_in, told.window) == (100.0, 50.0, 5.0, 60.0)
+
+
+def test_a_policy_of_another_limit_names_no_window() -> None:
+    headers = {"RateLimit-Policy": "10;w=1", "RateLimit": "limit=100, remaining=50, reset=5"}
+
+    assert reading(headers).window is None
+
+
 @pytest.mark.parametrize("reset", ["30", "1800000030"])
 def test_ietf_draft_03_has_three_headers_and_servers_send_epochs_too(reset: str) -> None:
     told = reading({"RateLimit-Limit": "100, 100;w=60", "RateLimit-Remaining": "50", "RateLimit-Reset": reset})
 
-    assert told == Reading("requests", 100.0, 50.0, 30.0, 60.0, "ratelimit-*")
+    dated = reset == "1800000030"  # an instant: it does not depend on when the call arrived
+    assert told == Reading("requests", 100.0, 50.0, 30.0, 60.0, "ratelimit-*", dated=dated)
 
 
 @pytest.mark.parametrize(
@@ -294,6 +309,37 @@ def test_the_date_of_the_answer_cancels_a_clock_that_is_wrong() -> None:
         classify(429, {"Date": an_hour_late, "Retry-After": "Fri, 15 Jan 2027 09:00:30 GMT"}, None, now=NOW).delay
         == 30.0
     )
+
+
+def test_a_date_of_whole_seconds_does_not_make_a_reset_later() -> None:
+    """Some servers write a Date that is two seconds old; a reset that many seconds too late wastes a short window."""
+    headers = {"X-RateLimit-Limit": "40", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000004.5"}
+
+    told = classify(200, {**headers, "Date": "Fri, 15 Jan 2027 08:00:00 GMT"}, None, now=NOW + 1.9).readings[0]
+
+    assert told.resets_in == pytest.approx(2.6)
+
+
+@pytest.mark.parametrize(
+    ("reset", "told"),
+    [
+        ("1800000004.6", 4.0),  # an instant, half a second after that of Retry-After
+        ("1800000005.1", 5.1),  # another instant
+        ("1800000003.9", 3.9),
+        ("4.6", 4.6),  # the time until a bucket is full, which is later than the next call that it admits
+        ("4.6s", 4.6),
+    ],
+)
+def test_an_instant_of_a_reset_gives_way_to_a_retry_after_that_is_a_little_sooner(reset: str, told: float) -> None:
+    headers = {"X-RateLimit-Limit": "40", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset, "Retry-After": "4"}
+
+    assert reading(headers).resets_in == pytest.approx(told)
+
+
+def test_a_date_to_retry_after_counts_from_the_date_of_the_answer() -> None:
+    headers = {"Date": "Fri, 15 Jan 2027 08:00:00 GMT", "Retry-After": "Fri, 15 Jan 2027 08:00:04 GMT"}
+
+    assert classify(429, headers, None, now=NOW + 0.9).delay == 4.0
 
 
 def test_a_date_that_is_junk_leaves_the_clock_as_it_is() -> None:

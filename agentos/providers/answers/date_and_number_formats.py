@@ -64,6 +64,12 @@ def parse_delay(value: object, *, wall: float) -> float | None:
     return seconds if 0 <= seconds <= LONGEST_DELAY else None
 
 
+def is_date(text: str) -> bool:
+    """Return True if *text*, which :func:`parse_delay` has parsed, is an instant rather than a delay."""
+    seconds = _seconds_in(text.strip())
+    return seconds is None or seconds >= _FIRST_EPOCH
+
+
 @lru_cache(maxsize=4096)
 def parse_number(text: str) -> float | None:
     """Parse a count such as a limit or its remainder. Some providers use a negative number for "unknown": None."""

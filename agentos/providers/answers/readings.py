@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ..dialect import Dialect
 from ..signal import Reading
-from .date_and_number_formats import parse_delay, parse_instant, parse_number
+from .date_and_number_formats import is_date, parse_delay, parse_instant, parse_number
 from .headers import REPEATED
 from .structured_fields import StructuredItem, parse_dictionary, parse_list
 
@@ -28,6 +28,8 @@ _FAMILIES = (
     ("ratelimit-", "requests"),
 )
 _IETF = "ratelimit"
+_OLDEST_DATE = 2.5  # seconds; some servers write a new Date once a second only
+_THREE_FIELDS = "ratelimit-*"  # RateLimit-Limit, -Remaining and -Reset of the older drafts
 UNIFIED = "anthropic-ratelimit-unified-"
 _CLAIMS = {"five_hour": "5h", "seven_day": "7d"}
 
@@ -54,7 +56,7 @@ def parse_readings(fields: Mapping[str, str], dialect: Dialect, now: float) -> t
             group[1][meaning.part] = value
     if not groups:
         return ()
-    wall = parse_provider_time(fields, now)
+    wall = _find_current_time(fields, now)
     readings: list[Reading | None] = []
     for source, (meaning, values) in groups.items():
         if source == _IETF:
@@ -71,6 +73,12 @@ def parse_provider_time(fields: Mapping[str, str], now: float) -> float:
     text = fields.get("date")
     at = None if text is None else last_valid(text, parse_instant)
     return now if at is None else at
+
+
+def _find_current_time(fields: Mapping[str, str], now: float) -> float:
+    """Return *now* if the provider's ``Date`` agrees with it, else that: it has whole seconds and is often old."""
+    wall = parse_provider_time(fields, now)
+    return now if abs(wall - now) <= _OLDEST_DATE else wall
 
 
 def last_valid(text: str, read: Callable[[str], float | None]) -> float | None:
@@ -135,16 +143,25 @@ def _build_reading(
     reset = None if reset_text is None else last_valid(reset_text, lambda text: parse_delay(text, wall=wall))
     if reset == 0 and (dialect.zero_reset_is_unknown or limit is remaining is None):
         reset = None
+    if reset is not None and "retry-after" in fields:
+        reset = _find_nearer_reset(reset, reset_text or "", fields["retry-after"], wall)
     if limit is remaining is reset is None:
         return None
     window = window or meaning.window
+    if window is None and limit is not None and meaning.source == _THREE_FIELDS:
+        window = _find_policy_window(fields, limit)
     if window is None and dialect.resource_windows:
         window = dialect.resource_windows.get(fields.get("x-ratelimit-resource", ""))
-    if window is None and dialect.window_from_reset and meaning.dimension == "requests":
-        window = _infer_window(limit, remaining, reset)
     if window is None:
         window = dialect.windows.get(meaning.dimension)
-    return Reading(meaning.dimension, limit, remaining, reset, window, meaning.source)
+    dated = reset is not None and reset_text is not None and is_date(reset_text)
+    return Reading(meaning.dimension, limit, remaining, reset, window, meaning.source, dated=dated)
+
+
+def _find_nearer_reset(reset: float, reset_text: str, retry_text: str, wall: float) -> float:
+    """Return the delay of ``Retry-After`` if it is the same instant as the reset: slowapi's reset is a second late."""
+    delay = last_valid(retry_text, lambda text: parse_delay(text, wall=wall))
+    return delay if delay is not None and 0 <= reset - delay <= 1 and is_date(reset_text) else reset
 
 
 def _limit_and_window(text: str) -> tuple[float | None, float | None]:
@@ -159,19 +176,9 @@ def _limit_and_window(text: str) -> tuple[float | None, float | None]:
     return last_valid(text, parse_number), None
 
 
-def _infer_window(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
-    """Tell a limit per minute from one per day by the reset, which is the time until full: used / limit * window."""
-    if limit is None or remaining is None or reset is None:
-        return None
-    if reset > _MINUTE:
-        return _DAY
-    used = limit - remaining
-    return _DAY if used > 0 and reset * limit / used > 30 * _MINUTE else _MINUTE
-
-
 def _ietf_readings(fields: Mapping[str, str]) -> Iterable[Reading]:
     """Read ``RateLimit-Policy`` and ``RateLimit`` of the drafts: 08 to 10 are lists, 07 is a dictionary."""
-    policies = {item.value: item for item in parse_list(_join_values(fields, "ratelimit-policy")) or ()}
+    policies = {item.value: item for item in _parse_policies(_join_values(fields, "ratelimit-policy"))}
     text = _join_values(fields, "ratelimit")
     states = {item.value: item for item in parse_list(text) or () if _read_count(item, "r") is not None}
     for name in dict.fromkeys([*states, *policies]):
@@ -192,10 +199,22 @@ def _ietf_readings(fields: Mapping[str, str]) -> Iterable[Reading]:
     if not states and (older := parse_dictionary(text)):
         limit, remaining, reset = (_read_item_count(older.get(part)) for part in _PARTS)
         if (limit, remaining) != (None, None):
-            yield Reading("requests", limit, remaining, _check_delay(reset), None, "ratelimit")
+            window = None if limit is None else _find_policy_window(fields, limit)
+            yield Reading("requests", limit, remaining, _check_delay(reset), window, "ratelimit")
 
 
 _NOTHING = StructuredItem("")
+
+
+def _find_policy_window(fields: Mapping[str, str], limit: float) -> float | None:
+    """Return the window of *limit* in ``RateLimit-Policy: 100;w=60, 5000;w=3600``, as drafts up to 07 write it."""
+    policies = _parse_policies(_join_values(fields, "ratelimit-policy"))
+    return next((_read_count(item, "w") or None for item in policies if item.value == limit), None)
+
+
+@lru_cache(maxsize=256)
+def _parse_policies(text: str) -> tuple[StructuredItem, ...]:
+    return tuple(parse_list(text) or ())
 
 
 def violated_resets(fields: Mapping[str, str], names: Iterable[str]) -> list[float]:

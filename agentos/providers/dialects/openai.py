@@ -9,7 +9,6 @@ OPENAI = Dialect(
     hosts=("api.openai.com", "*.api.openai.com"),
     marks=("openai-",),
     windows={"tokens": 60.0, "input_tokens": 60.0, "output_tokens": 60.0},
-    window_from_reset=True,
     per_model=True,
     days_refill=True,
 )
