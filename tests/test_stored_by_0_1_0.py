@@ -27,6 +27,7 @@ from agentos import (
     NoCredentialAvailable,
     NoUsableCredential,
     ParallelCoordinator,
+    StoreUnavailable,
     Usage,
     WorkflowResult,
 )
@@ -225,7 +226,8 @@ def test_agentos_keys_shows_a_pool_file_and_clears_a_key_in_it(
 
     free: tuple[Any, ...] = ("available", 1, "", [], {})
     assert found == {
-        **dict.fromkeys(("plain", "sliding", "daily", "family", "auto", "retired", "held", "reserved", "guess"), free),
+        **dict.fromkeys(("plain", "sliding", "daily", "family", "retired", "held", "reserved", "guess"), free),
+        "auto": ("available", 4, "", [], {}),
         "bucket": ("available", 4, "", [], {"requests": 57.0, "tokens": 4797.0}),
         "told": ("available", 1, "", [], {"requests": 41.5, "tokens": 4875.0}),
         "paced": ("available", 1, "", [], {"requests": 3.0}),
@@ -265,7 +267,10 @@ def restore(later: float) -> str:
 
 
 def test_records_on_redis_have_every_credential_as_it_was_left() -> None:
-    url, began = restore(5.0), time.time()
+    with pytest.raises(StoreUnavailable, match="processes of an older agentos are using it"):
+        CredentialCoordinator(keys(), store=restore(5.0))  # the killed process may still be there
+
+    url, began = restore(35.0), time.time()
     with closing(CredentialCoordinator(keys(), store=url)) as pool:
         states = {state.name: state for state in pool.snapshot()}
 
@@ -288,7 +293,7 @@ def test_records_on_redis_have_every_credential_as_it_was_left() -> None:
         ),
     }
     until = {name: each.rate_limited_until - began for name, each in states.items() if each.rate_limited_until}
-    ends = {"team-1": 6_993.0, "team-2": 6_993.0, "cooled": 293.0, "parked": 86_393.0}
+    ends = {"team-1": 6_963.0, "team-2": 6_963.0, "cooled": 263.0, "parked": 86_363.0}
     assert until == pytest.approx(ends, abs=2.0)
     model = r"big-1 cooling for \d+\.\ds more \(rate_limited\(retry_after=400\) by lease 1794840777641\)"
     assert re.fullmatch(model, states["cooled-model"].why)

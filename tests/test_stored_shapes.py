@@ -6,6 +6,7 @@ Red here means that files, servers or programs of other versions would not be un
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sqlite3
@@ -119,17 +120,70 @@ QUOTAS: dict[str, Any] = {
             }
         }
     },
-    "sliding": {"limits": {"requests per 3600s sliding": {"starts": [[5000.0, 1.0]], "takes": 1}}},
-    "day": {"limits": {"requests per day from 07:00 UTC continuous big-*": {"ends_at": 1_700_031_600.0, "used": 1.0}}},
+    "sliding": {
+        "limits": {
+            "requests per 3600s sliding": {
+                "starts": [[5000.0, 1.0]],
+                "takes": 1,
+                "guard": 1e-4 * 3600.0,
+                "lag": 0.0,
+                "allowance": [None, None, 1.0, 0.0, 1, False],
+                "retry_at": None,
+                "lowered_at": None,
+                "proven_at": None,
+                "is_window": None,
+                "probe": 0,
+                "mark": 0,
+                "probe_at": None,
+                "full_until": 5000.0,
+            }
+        }
+    },
+    "day": {
+        "limits": {
+            "requests per day from 07:00 UTC continuous big-*": {
+                "ends_at": 1_700_031_600.0,
+                "used": 1.0,
+                "allowance": [None, None, 1.0, 0.0, 1, False],
+                "retry_at": None,
+                "lowered_at": None,
+                "proven_at": None,
+            }
+        }
+    },
     "told": {
-        "history": [[5000.0, "limit of 60 requests in 60s, told by x-left"]],
+        "history": [[5000.0, "limit of 60 requests, told by x-left"]],
         "limits": {
             "told requests per 60s": {
                 "learned": ["told", "requests", None, 60.0, 60.0],
-                "empty_at": 4961.0,
+                "empty_at": 4960.02,
+                "renewed_at": None,
                 "heard_at": 5000.0,
+                "mentioned_at": 5000.0,
                 "heard_taken": 0.0,
                 "taken": 0.0,
+                "remaining": 40.0,
+                "allowance": 41.0,
+                "starts": [],
+                "hint": 60.0,
+                "least_rate": 0.0,
+                "obeyed": True,
+                "trust": 1.0,
+                "renews": False,
+                "slides": False,
+                "total": None,
+                "blocked_at": None,
+                "usable": [None, None, 1.0, 0.0, 1, False],
+                "retry_at": None,
+                "lowered_at": None,
+                "proven_at": None,
+                "mark": 0.0,
+                "probe": [-1.0, 1.0],
+                "evidence": ["bucket", [0.0, 0.0, 0.0], False, 0.0, None, 0.0, [0.0, 0.0], 0, 0.0],
+                "anchor": None,
+                "since": 5000.0,
+                "admitted": 0.0,
+                "confirmed": 1,
             }
         },
     },
@@ -138,25 +192,32 @@ QUOTAS: dict[str, Any] = {
         "history": [[5000.0, "looking for the rate: refused (the provider answered 429)"]],
         "limits": {
             "pace": {
-                "learned": ["pace", None],
+                "learned": ["pace", None, None],
                 "anchor_at": 5000.0,
                 "anchor_taken": 0.0,
+                "anchor_left": 0.0,
                 "at": 5000.0,
+                "base": 0.25,
                 "found": 0.0,
                 "found_in": 0.0,
                 "lag": 0.0,
-                "level": 0.0,
+                "level": 1.0 - 0.25 / math.log(2.0),
                 "mark": 0.0,
                 "overflowed": False,
                 "plateau": 50.0,
                 "pressed": 0.0,
-                "rate": 1.25,
+                "rate": 0.25,
                 "refused": 0.0,
                 "resting_until": 5001.0,
                 "row": 0,
                 "searching_since": 5000.0,
                 "taken": 0.0,
                 "took_at": 5000.0,
+                "unpressed": 0.0,
+                "idle": 0.0,
+                "since": 5000.0,
+                "admitted": 0.0,
+                "confirmed": 0,
             }
         },
     },
@@ -169,6 +230,9 @@ QUOTAS: dict[str, Any] = {
         "history": [[5000.0, "slots 4: all were used, and nothing was refused"]],
     },
 }
+
+STORED = [{"version": 1, **record} for record in QUOTAS.values()]
+STORED[0] = {}  # of a quota that was never written
 
 
 def test_the_pool_file(tmp_path: Path) -> None:
@@ -183,8 +247,8 @@ def test_the_pool_file(tmp_path: Path) -> None:
         records = [
             (name, json.loads(record)) for name, record in rows("select name, record from quotas order by number")
         ]
-        assert [record for _, record in records] == list(QUOTAS.values())
-        assert [json.dumps(record) for _, record in records] == list(map(json.dumps, QUOTAS.values()))  # in this order
+        assert [record for _, record in records] == STORED
+        assert [json.dumps(record) for _, record in records] == list(map(json.dumps, STORED))  # in this order
         digests = [f"key {digest}" for (digest,) in rows("select fingerprint from credentials order by number")]
         assert [name for name, _ in records] == [*digests[:-1], "quota shared"]
         found = rows("select name, life, evidence, since from credentials order by number")
@@ -235,7 +299,7 @@ def test_the_records_on_redis() -> None:
     (session,) = (each[1:] for each in records if each[0] == "s")
     fields = ["before", "epoch", "format", "longest", "paused_until", "run", "salt", "sequence", "shift", "token"]
     assert sorted(meta) == sorted([session, *fields, "version", "why"])
-    assert meta["format"] == "1"
+    assert meta["format"] == "2"
     plain, held = map(json.loads, records["c1"].splitlines())
     assert (plain[1:4], shape(plain)) == (["plain", "alive", ""], ["str", "str", "str", "str", "float"])
     assert (held[1], held[3], held[5], shape(held)) == (
@@ -247,7 +311,7 @@ def test_the_records_on_redis() -> None:
     assert json.loads(records["c3"].splitlines()[1])[6] == ["tokens per 60s continuous"]
     assert json.loads(records["c11"])[1:4] == ["dead", "dead", "401"]
     quotas = [records[f"q{number}"].splitlines() for number in range(1, len(QUOTAS) + 1)]
-    assert [shape(json.loads(known)) for _, known in quotas] == [shape(record) for record in QUOTAS.values()]
+    assert [shape(json.loads(known)) for _, known in quotas] == [shape(record) for record in STORED]
     assert [json.loads(name) for name, _ in quotas][::11] == [f"key {plain[0]}", "quota shared"]
     assert json.loads(records["line"]) == [0.0, [session]]
     told = json.loads(records[f"s{session}"])
@@ -262,6 +326,8 @@ def test_the_keys_for_programs(agentos: Agentos, tmp_path: Path) -> None:
     pool.close()
 
     rows = {row["name"]: row for row in map(json.loads, out.splitlines())}
+    (found,) = rows["told"]["limits_in_force"]
+    in_force = {"dimension": "requests", "left": found["left"], "certainty": found["certainty"]}
     limit = {"dimension": "requests", "amount": 60.0, "left": rows["told"]["limits"][0]["left"], "model": None}
     assert rows["told"] == {
         "name": "told",
@@ -278,6 +344,8 @@ def test_the_keys_for_programs(agentos: Agentos, tmp_path: Path) -> None:
         "paused_until": None,
         "paused_why": "",
         "secrets_in_use": 0,
+        "limits_in_force": [{**in_force, "amount": 60.0, "per": 60.0, "source": "reported", "model": None}],
+        "slots_source": "stated",
     }
     # The cooldown of "paced" is a second long: on a busy machine it may be over by now.
     states = {name: row["state"] for name, row in rows.items() if row["state"] != "available" and name != "paced"}
@@ -419,6 +487,9 @@ def test_the_simulator() -> None:
                 "spent": False,
                 "money": None,
                 "refill": "continuous",
+                "window": 60.0,
+                "changes_at": None,
+                "changes_to": 0.5,
             }
         ],
         "keys": [

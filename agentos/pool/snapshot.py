@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from ..util.durations import format_rough_duration
-from .core.credential_report import Headroom, KeyReport, describe_limit
+from .core.credential_report import Headroom, KeyReport, LimitInForce, describe_limit
 from .core.forecast import Improvement
 from .core.limits.base import FOREVER, format_number
 from .core.states import OUT_OF_USE, UNAVAILABLE, CredentialStatus
@@ -20,6 +20,7 @@ __all__ = [
     "Forecast",
     "Headroom",
     "HistoryEntry",
+    "LimitInForce",
     "build_state",
     "describe_limit",
     "format_number",
@@ -53,6 +54,8 @@ class CredentialState:
     leases: int
     limits: tuple[Headroom, ...]
     history: tuple[HistoryEntry, ...]  # what was learned about its quota, the newest last
+    limits_in_force: tuple[LimitInForce, ...]  # of its quota: for each dimension the one that applies
+    slots_source: str  # "stated", or "estimated" for slots="auto"
 
     def __init__(
         self,
@@ -71,6 +74,8 @@ class CredentialState:
         leases: int | None = None,
         limits: tuple[Headroom, ...] = (),
         history: tuple[HistoryEntry, ...] = (),
+        limits_in_force: tuple[LimitInForce, ...] = (),
+        slots_source: str = "stated",
     ) -> None:
         name = next((given for given in (key, key_id, name) if given is not None), None)
         if name is None:
@@ -99,6 +104,8 @@ class CredentialState:
             "leases": leases if leases is not None else int(in_use),
             "limits": limits,
             "history": history,
+            "limits_in_force": limits_in_force,
+            "slots_source": slots_source,
         }
         for field, value in fields.items():
             object.__setattr__(self, field, value)
@@ -165,4 +172,6 @@ def build_state(row: KeyReport, now: float, offset: float) -> CredentialState:
         leases=len(row.holders),
         limits=row.limits,
         history=tuple(HistoryEntry(at + offset, text) for at, text in row.history),
+        limits_in_force=row.limits_in_force,
+        slots_source=row.slots_source,
     )

@@ -111,10 +111,13 @@ def build_rows(
             continue
         quota = dump.find_quota(entry, spec)
         shared = quota.removeprefix(_NAMED) if quota is not None and quota.startswith(_NAMED) else None
-        stated = KeySpec(name) if spec is None else spec
-        slots = max(stated.slots, len(entry.holders))  # a process that uses it may state more slots
-        pool.add(replace(stated, slots=slots, quota=stated.quota if quota is None else shared), now)
-        _load_entry(pool, pool.keys[name], entry, EMPTY_RECORD if quota is None else dump.quotas[quota][1])
+        record = EMPTY_RECORD if quota is None else dump.quotas[quota][1]
+        stated = KeySpec(name, auto=True) if spec is None else spec
+        # A process that uses it may state more slots; an estimated number is in the record.
+        slots = max(stated.slots, len(entry.holders))
+        auto = stated.auto and "width" in record and record["width"]["slots"] >= slots
+        pool.add(replace(stated, slots=slots, quota=stated.quota if quota is None else shared, auto=auto), now)
+        _load_entry(pool, pool.keys[name], entry, record)
     return [
         CredentialRow(
             build_state(row, now, offset),

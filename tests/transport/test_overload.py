@@ -14,7 +14,7 @@ from ..background_threads import Background
 from .calls import Way, connected, connected_async, drive, every_sdk, every_way, every_whole_way, leases, plan, pool_of
 from .sdks import Sdk
 
-CALLS = 24
+CALLS = 48
 SLOTS = 2
 
 # Some SDKs give a call five minutes, and a clock that is moved while calls wait is soon ahead of those that are slow.

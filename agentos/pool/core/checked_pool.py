@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from ...errors import InvariantViolated
-from ...providers.signal import Signal
+from ...providers.signal import Event, Signal
 from . import invariants
 from .cost import Used
 from .learning.adaptive_pool import AdaptivePool, FeedbackResult
@@ -14,6 +14,7 @@ from .limits.base import FOREVER, LimitState
 from .records import Grant, Key, KeySpec, LeaseRequest, Quota, Ticket
 
 _STARTS_REMEMBERED = 2_000
+_REFUSED = frozenset({Event.LIMITED, Event.PARKED})
 
 
 class CheckedPool(AdaptivePool):
@@ -100,6 +101,10 @@ class CheckedPool(AdaptivePool):
         was_current = was_current and self.find_loss_reason(grant, now) is None
         self._require(invariants.l3_only_a_current_token_changes_anything(was_current, result is not None), "L3")
         if result is not None:
+            if signal.event in _REFUSED:
+                for state, *_ in grant.draws:
+                    if (start := self._start_of.get((grant.token, state))) is not None:
+                        start[1] = 0.0  # it took nothing
             self.review_closings(grant.key.quota)
             self._checked(result.to_wake, now)
         return result
@@ -159,6 +164,8 @@ class CheckedPool(AdaptivePool):
         closed = dict(self._closings)
         closed.update(((quota, None), FOREVER) for quota in self._spent)
         self._require(invariants.r1_nothing_starts_while_closed(grant, closed), "R1")
+        refuted = invariants.r7_no_limit_survives_the_calls_against_it(grant.key.quota, grant.granted_at)
+        self._require(refuted, "R7")
         for state, amount, _, _ in grant.draws:
             if state.learned:
                 continue  # a learned limit changes with what was learned

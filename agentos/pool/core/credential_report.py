@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from .limits.base import FOREVER, format_number
+from .limits.base import FOREVER, LimitState, format_number
 from .pool import LeasePool
-from .records import EVERY_MODEL, Key, Ticket
+from .records import EVERY_MODEL, Key, Quota, Ticket
 from .reservations import starts_at
 from .states import OUT_OF_USE, CredentialStatus, Life
 
@@ -19,10 +20,35 @@ class Headroom:
     amount: float
     left: float
     model: str | None
-    set_aside: bool
+    set_aside: bool  # it is not applied: answers tell no usage, or the limit is not obeyed
     per: float | str = 60.0
     learned: bool = False  # not stated by the user: reported by the provider, or inferred
     window: str = "continuous"  # or "sliding"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInForce:
+    """The limit that applies to one dimension of a quota: the lowest of those that are stated, reported or estimated.
+
+    Limits of a day or longer count as a dimension of their own, and so do those of each model family.
+    """
+
+    dimension: str
+    amount: float
+    per: float | str
+    source: str  # "stated", "reported" or "estimated"
+    certainty: str  # how sure it is, for people
+    left: float
+    model: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.describe()}, {self.source} ({self.certainty}): {format_number(math.floor(self.left))} left"
+
+    def describe(self) -> str:
+        """Return ``60 requests a minute``, ``90,000 input tokens in 10 s for big-1``."""
+        per = _PERIOD_WORDS.get(self.per) or f"in {self.per:g} s"
+        model = f" for {self.model}" if self.model else ""
+        return f"{format_number(self.amount)} {self.dimension.replace('_', ' ')} {per}{model}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +64,12 @@ class KeyReport:
     holders: tuple[str, ...]
     limits: tuple[Headroom, ...]
     history: tuple[tuple[float, str], ...] = ()
+    limits_in_force: tuple[LimitInForce, ...] = ()
+    slots_source: str = "stated"  # or "estimated"
 
 
+_DAY = 86_400.0
+_PERIOD_WORDS = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", _DAY: "a day", "day": "a day"}
 _PERIODS = {1.0: "s", 60.0: "min", 3_600.0: "h", 86_400.0: "day", "day": "day"}
 
 
@@ -56,10 +86,39 @@ def build_report(pool: LeasePool, now: float) -> list[KeyReport]:
     for grant in pool.leases.values():
         holder = f"lease {grant.token}" if grant.requester is None else str(grant.requester)
         holders.setdefault(grant.key, []).append(holder)
-    return [_report(key, (*holders.get(key, ()), *key.leases_elsewhere), now) for key in pool.keys.values()]
+    in_force = {quota: find_limits_in_force(quota, now) for quota in {key.quota for key in pool.keys.values()}}
+    return [
+        _report(key, (*holders.get(key, ()), *key.leases_elsewhere), in_force[key.quota], now)
+        for key in pool.keys.values()
+    ]
 
 
-def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
+def find_limits_in_force(quota: Quota, now: float) -> tuple[LimitInForce, ...]:
+    """Return one limit for each dimension of *quota*, in the order in which they were stated or learned."""
+    found: dict[tuple[str, str | None, bool], list[LimitState]] = {}
+    for state in filter(lambda state: state.obeyed, quota.limits):
+        key = (state.limit.dimension, state.scope, _seconds(state) >= _DAY)
+        found.setdefault(key, []).append(state)
+    return tuple(_describe_in_force(min(states, key=_lowest_first), now) for states in found.values())
+
+
+def _lowest_first(state: LimitState) -> tuple[bool, float]:
+    """Order limits by their rate; those that are set aside come last, since they are not applied."""
+    return state.usage.set_aside, state.limit.amount / _seconds(state)
+
+
+def _seconds(state: LimitState) -> float:
+    return _DAY if state.limit.per == "day" else float(state.limit.per)
+
+
+def _describe_in_force(state: LimitState, now: float) -> LimitInForce:
+    limit = state.limit
+    certainty = "not applied: the answers tell no usage" if state.usage.set_aside else state.certainty(now)
+    left = max(0.0, state.left(now))
+    return LimitInForce(limit.dimension, limit.amount, limit.per, state.source, certainty, left, state.scope)
+
+
+def _report(key: Key, holders: tuple[str, ...], in_force: tuple[LimitInForce, ...], now: float) -> KeyReport:
     state, until, why = derive_state(key, now)
     headroom = tuple(
         Headroom(
@@ -67,15 +126,26 @@ def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
             s.limit.amount,
             s.left(now),
             s.scope,
-            s.usage.set_aside,
+            s.usage.set_aside or not s.obeyed,
             s.limit.per,
             s.learned,
             s.limit.window or "continuous",
         )
         for s in key.quota.limits
     )
-    history = tuple(key.quota.history)
-    return KeyReport(key.name, key.quota.name, state, until, why, key.slots, holders, headroom, history)
+    return KeyReport(
+        name=key.name,
+        quota=key.quota.name,
+        state=state,
+        until=until,
+        why=why,
+        slots=key.slots,
+        holders=holders,
+        limits=headroom,
+        history=tuple(key.quota.history),
+        limits_in_force=in_force,
+        slots_source="estimated" if key.auto else "stated",
+    )
 
 
 def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:

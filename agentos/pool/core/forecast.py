@@ -18,7 +18,7 @@ from .learning.reported import ReportedLimit
 from .limits.base import FOREVER, LimitState, format_number
 from .limits.calendar import CalendarWindow, next_reset
 from .records import Key, LeaseRequest, Quota
-from .reservations import estimate_amount
+from .reservations import declared_amount
 
 _FURTHEST = 400 * 86_400.0  # longer forecasts are infinite
 _SMALLEST_GAIN = 0.02  # share of the time
@@ -147,7 +147,7 @@ def _known(quota: Quota) -> bool:
 
 
 def _flow(quota: Quota, state: LimitState, request: LeaseRequest, now: float, wall: float) -> _Flow | None:
-    amount = estimate_amount(state, request)
+    amount = declared_amount(state, request) or state.usage.mean  # what is reserved beyond that is given back
     if not amount:
         return None
     limit = state.limit
@@ -160,7 +160,7 @@ def _flow(quota: Quota, state: LimitState, request: LeaseRequest, now: float, wa
         days = tuple(first + 86_400.0 * day for day in range(400))
         return _Flow(what, limit.dimension, left, 0.0, left, days, limit.amount / amount)
     assert limit.per != "day"  # noqa: S101 - for the type checker
-    rate = state.rate if isinstance(state, AdaptiveRate) else limit.amount / float(limit.per)
+    rate = limit.amount / float(limit.per)
     largest = limit.amount if isinstance(state, (ReportedLimit, AdaptiveRate)) else limit.largest
     return _Flow(what, limit.dimension, left, rate / amount, max(left, largest / amount))
 

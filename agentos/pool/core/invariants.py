@@ -15,6 +15,7 @@ from ..limit import Limit
 from .cost import is_at_least
 from .credential_report import derive_state
 from .learning.adaptive_concurrency import MAX_SLOTS
+from .learning.hypothesis import Hypothesis
 from .limits.base import FOREVER, ROUNDING
 from .limits.calendar import next_reset
 from .pool import LeasePool
@@ -182,3 +183,15 @@ def r6_a_delay_is_sane(delay: float | None) -> str | None:
     if delay is None or (math.isfinite(delay) and 0 <= delay <= LONGEST_DELAY):
         return None
     return f"a delay of {delay}"
+
+
+def r7_no_limit_survives_the_calls_against_it(quota: Quota, now: float) -> str | None:
+    """R7: no reported or estimated limit is in force if more was admitted since its last refusal than it allows."""
+    for state in quota.limits:
+        if isinstance(state, Hypothesis) and state.obeyed and state.is_refuted(now):
+            allowed = state.capacity + state.believed_rate * (now - state.since)
+            return (
+                f"{state.source} limit of {quota.name}: {state.admitted:g} {state.limit.dimension} were admitted in "
+                f"{now - state.since:g}s, it allows {allowed:g}"
+            )
+    return None

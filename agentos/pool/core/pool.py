@@ -23,7 +23,7 @@ from .queue_cursor import QueueCursor, serve_in_order
 from .records import Draw, Grant, Key, KeySpec, LeaseRequest, Quota, Ticket
 from .reservations import RefillClaims, reserve, starts_at
 from .selection import Affinities, find_key, next_spare_slot_at
-from .settlement import correct_draws, end_estimates
+from .settlement import end_estimates, settle_draws
 from .states import Life, LifeEvent, TicketState
 
 NOBODY: tuple[Ticket, ...] = ()
@@ -79,7 +79,7 @@ class LeasePool:
                             index.filled &= ~1
                         key.leases = 1
                         self._token = token = self._token + 1
-                        grant = self.leases[token] = Grant(key, token, requester, now, request.model, draws)
+                        grant = self.leases[token] = Grant(key, token, requester, now, request, draws)
                         return grant
         if self.closed:
             return None
@@ -109,7 +109,7 @@ class LeasePool:
         if draws is None:
             return None
         self._token = token = self._token + 1
-        grant = Grant(key, token, requester, now, request.model, draws)
+        grant = Grant(key, token, requester, now, request, draws)
         self._record_lease(grant, request)
         return grant
 
@@ -118,7 +118,7 @@ class LeasePool:
         draws = NOTHING if key.quota.open_wide else reserve(key.quota, request, now)
         assert draws is not None, "a key was chosen that cannot start now"  # noqa: S101
         self._token = token = self._token + 1
-        grant = Grant(key, token, requester, now, request.model, draws)
+        grant = Grant(key, token, requester, now, request, draws)
         self._record_lease(grant, request)
         return grant
 
@@ -216,7 +216,7 @@ class LeasePool:
         assert ticket is not None  # noqa: S101 - for the type checker: there is one index, and a ticket waits
         self._token = token = self._token + 1
         request = ticket.request
-        ticket.grant = self.leases[token] = Grant(key, token, ticket.requester, now, request.model, NOTHING)
+        ticket.grant = self.leases[token] = Grant(key, token, ticket.requester, now, request, NOTHING)
         self._used = key.used = self._used + 1
         if request.affinity is not None:
             self._affinities.remember(request.affinity, key)
@@ -294,7 +294,7 @@ class LeasePool:
         if self.leases.get(grant.token) is not grant:
             return None
         quota = grant.key.quota
-        if not quota.limits or not correct_draws(grant, used, now):
+        if not settle_draws(grant, used, now):
             return NOBODY
         # Even if more was used: requests that wait for this quota may now be planned elsewhere and let others pass.
         if self.indexes.fast_path and not self.waiting and not self.indexes.plain.bounds:

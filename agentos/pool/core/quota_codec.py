@@ -2,13 +2,17 @@
 
 A record has what was learned: cooldowns, spent money, how much of each limit is used, what requests cost. It does not
 have the limits: each process states its own, and finds the state of a shared one by what it limits.
+
+A stored record has a version. To change what a record says, raise ``RECORD_VERSION``: append the conversion of learned
+limits to ``_UPGRADES``, and an empty migration to ``stores/sqlite/schema.py`` (the format on Redis follows). Processes
+of an older version then refuse the store, and say so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from .cost import MOST_USED
 from .learning.adaptive_rate import AdaptiveRate
@@ -24,11 +28,68 @@ Record = Mapping[str, Any]
 EMPTY_RECORD: Record = {}
 
 # The fields of a limit's record that are instants.
-_INSTANTS = ("empty_at", "heard_at", "at", "anchor_at", "searching_since", "took_at", "resting_until")
+_INSTANTS = (
+    "empty_at",
+    "heard_at",
+    "mentioned_at",
+    "at",
+    "anchor_at",
+    "searching_since",
+    "took_at",
+    "resting_until",
+    "renewed_at",
+    "full_until",
+    "retry_at",
+    "lowered_at",
+    "proven_at",
+    "probe_at",
+    "blocked_at",
+    "anchor",
+    "since",
+)
+
+# The fields of a stated limit's record with what refusals taught about it.
+_FOUND_OUT = frozenset(
+    {
+        *("allowance", "retry_at", "lowered_at", "proven_at"),
+        *("guard", "lag", "is_window", "probe", "probe_at", "full_until"),
+    }
+)
 
 _LARGEST_SUM = 1e13
 
 _ALL_MODELS = ""  # stands for the scope None, since the keys of a record are text
+
+# By the version that it converts from: a function that returns the record of a learned limit in the next version, or
+# None if it must be learned again. The records of 0.1.0 have no version, which is 0; else they are as in version 1.
+_UPGRADES: tuple[Callable[[Record], Record | None], ...] = (lambda packed: packed,)
+
+RECORD_VERSION: Final = 1
+
+
+def add_version(record: Record) -> dict[str, Any]:
+    """Return the record as a store keeps it."""
+    return {"version": RECORD_VERSION, **record}
+
+
+def upgrade_record(stored: Record) -> Record:
+    """Convert a stored record to this version. Raises ValueError if a newer agentos wrote it."""
+    version = stored.get("version", 0)
+    if version > RECORD_VERSION:
+        raise ValueError(f"it has version {version}, and this agentos knows versions up to {RECORD_VERSION}")
+    record = {name: value for name, value in stored.items() if name != "version"}
+    if version < RECORD_VERSION and "limits" in record:
+        upgraded = {name: _upgrade_limit(packed, version) for name, packed in record["limits"].items()}
+        record["limits"] = {name: packed for name, packed in upgraded.items() if packed is not None}
+    return record
+
+
+def _upgrade_limit(packed: Record, version: int) -> Record | None:
+    found: Record | None = packed
+    for upgrade in _UPGRADES[version:]:
+        if found is not None and "learned" in found:
+            found = upgrade(found)
+    return found
 
 
 def pack_quota(quota: Quota, others: Record = EMPTY_RECORD) -> dict[str, Any]:
@@ -128,7 +189,10 @@ def _unpack_learned(quota: Quota, limits: Record) -> None:
 
 
 def _learned_limit(learned: list[Any]) -> LimitState:
-    return ReportedLimit(*learned[1:]) if learned[0] == "told" else AdaptiveRate(learned[1], 0.0)
+    if learned[0] == "told":
+        return ReportedLimit(*learned[1:])
+    tokens_each = learned[2] if len(learned) > 2 else None  # records of 0.1.0 have requests only
+    return AdaptiveRate(learned[1], 0.0, tokens_each=tokens_each)
 
 
 def shift_record_epoch(record: Record, by: float) -> dict[str, Any]:
@@ -260,7 +324,8 @@ def _ends_at(packed: list[Any]) -> float:
 
 def _reset_limit(packed: Record) -> dict[str, Any]:
     empty: dict[str, Any] = {"empty_at": None, "fullest": [], "starts": [], "used": 0.0, "usage": None}
-    new = {**packed, **{name: value for name, value in empty.items() if name in packed}}
+    kept = {name: value for name, value in packed.items() if name not in _FOUND_OUT}
+    new = {**kept, **{name: value for name, value in empty.items() if name in packed}}
     usage = packed.get("usage")
     if usage is not None and usage["in_flight"]:
         new["usage"] = {"amounts": [], "count": 0, "in_flight": usage["in_flight"], "silent": 0, "set_aside": False}

@@ -14,6 +14,7 @@ from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
 from .learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
+from .learning.usage_stats import UsageStats
 from .limits.base import FOREVER, LimitState
 from .limits.calendar import CalendarWindow, WallTime
 from .limits.create import build_limit_state
@@ -59,10 +60,12 @@ class Quota:
     __slots__ = (
         "_by_model",
         "_scopes",
+        "admitted_at",
         "blocks",
         "closed",
         "closed_until",
         "concurrency",
+        "costs",
         "history",
         "inferred_elsewhere",
         "keys",
@@ -73,12 +76,17 @@ class Quota:
         "open_wide",
         "probation",
         "provider",
+        "refusals",
+        "refused_at",
         "reported_at",
+        "rounded_at",
         "scoped",
         "spent",
         "stated",
-        "strikes",
         "struck_at",
+        "struck_taken",
+        "suspicion",
+        "token_suspicion",
         "unscoped",
     )
 
@@ -93,9 +101,16 @@ class Quota:
         self.concurrency: AdaptiveConcurrency | None = None  # of credentials with adaptive slots
         self.inferred_elsewhere = 1  # slots, by processes with adaptive slots, if this one states a number
         self.history: list[tuple[float, str]] = []  # (instant, what was learned), the newest last
-        self.strikes = 0  # recent refusals although the stated limits were kept
+        self.suspicion = 0.0  # that the known limits are too high: the sum of a sequential test
+        self.token_suspicion = 0.0  # that refusals are about tokens: the sum of another one
+        self.costs: UsageStats | None = None  # of the last calls, in tokens; kept in this process only
         self.provider: str | None = None  # according to the last answer
-        self.struck_at = -FOREVER  # when the last strike came
+        self.struck_at = -FOREVER  # when the last refusal came that counts for it
+        self.struck_taken = 0.0  # what was taken until then
+        self.refusals = 0  # rate limits in a row, with nothing admitted between; those of one burst count once
+        self.refused_at = -FOREVER  # when the last of them came
+        self.admitted_at = -FOREVER  # start of the last call that was admitted
+        self.rounded_at = -FOREVER  # when a delay was last taken to be rounded up
         self.reported_at = -FOREVER  # of the last answer with an amount left
         # By scope, the instant at which one request alone began to probe after a long cooldown; -FOREVER: not yet.
         self.probation: dict[str | None, float] = {}
@@ -237,8 +252,9 @@ class Quota:
         self.probation = {}
         self.learned = {}
         self.history = []
-        self.strikes = 0
-        self.struck_at = -FOREVER
+        self.suspicion = self.token_suspicion = self.struck_taken = 0.0
+        self.struck_at = self.rounded_at = self.refused_at = self.admitted_at = -FOREVER
+        self.refusals = 0
         if self.concurrency is not None:
             self.concurrency.reset()
         self._index_limits()
@@ -421,7 +437,7 @@ Draw = tuple[LimitState, float, bool, Any]
 class Grant:
     """A lease: one slot of one key, from *granted_at* until it is released. Tokens only grow."""
 
-    __slots__ = ("draws", "granted_at", "key", "model", "requester", "token")
+    __slots__ = ("cost", "draws", "granted_at", "key", "model", "requester", "settled", "token")
 
     def __init__(
         self,
@@ -429,15 +445,17 @@ class Grant:
         token: int,
         requester: str | None,
         granted_at: float,
-        model: str | None,
+        request: LeaseRequest,
         draws: list[Draw] | tuple[Draw, ...],
     ) -> None:
         self.key = key
         self.token = token
         self.requester = requester
         self.granted_at = granted_at
-        self.model = model
+        self.model = request.model
+        self.cost = request.cost  # as declared
         self.draws = draws
+        self.settled = False  # what it used is known
 
 
 class Ticket:

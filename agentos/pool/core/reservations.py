@@ -132,7 +132,8 @@ def with_margin(request: LeaseRequest, times: int, keys: Iterable[Key]) -> Lease
     """Return *request* with more tokens reserved, after it was rate-limited that many times in a row.
 
     Its declared cost is probably too low, so that it would start too early and be refused every time. The margin never
-    exceeds what the largest quota of *keys* allows: the request must stay feasible.
+    exceeds what the largest quota of *keys* allows: the request must stay feasible. Where no limit on tokens is known,
+    a refusal says nothing about the cost.
     """
     usable = [key.quota for key in keys if key.could_serve(request.labels, request.model)]
     widest = max((_room(quota, request) for quota in usable), default=1.0)
@@ -146,14 +147,14 @@ def with_margin(request: LeaseRequest, times: int, keys: Iterable[Key]) -> Lease
 
 def _room(quota: Quota, request: LeaseRequest) -> float:
     """Return how many times the tokens of *request* fit into this quota when it is full."""
-    rooms = [FOREVER]
+    rooms = []
     for state in quota.limits_for(request.model):
         amount = declared_amount(state, request)
-        if amount and state.dimension != REQUESTS:
+        if amount and state.dimension != REQUESTS and state.source != "estimated":
             largest = min(state.largest, state.limit.largest)
             room = largest / amount
             rooms.append(room if room * amount <= largest else math.nextafter(room, 0.0))
-    return min(rooms)
+    return min(rooms, default=1.0)
 
 
 class RefillClaim:

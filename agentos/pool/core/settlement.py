@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from .cost import DIMENSIONS, Used
+from .cost import DIMENSIONS, TOKENS, Used
+from .learning.usage_stats import UsageStats
 from .records import Grant
+
+
+def note_cost(grant: Grant, used: Used) -> None:
+    """Remember what a call costs in tokens, as declared or else as used: an estimated limit on tokens needs it."""
+    quota, declared = grant.key.quota, grant.cost[TOKENS]
+    tokens = used[TOKENS] if declared is None else declared
+    if tokens:
+        if quota.costs is None:
+            quota.costs = UsageStats()
+        quota.costs.add(tokens)
+
+
+def settle_draws(grant: Grant, used: Used, now: float) -> bool:
+    """Replace what was reserved by what was used, and remember the cost. Return False if nothing differs."""
+    note_cost(grant, used)
+    changed = bool(grant.key.quota.limits) and correct_draws(grant, used, now)
+    grant.settled = True
+    return changed
 
 
 def correct_draws(grant: Grant, used: Used, now: float) -> bool:
@@ -17,6 +36,8 @@ def correct_draws(grant: Grant, used: Used, now: float) -> bool:
         if actual > state.heaviest:
             actual = state.heaviest
         state.usage.add(actual)
+        if state.learned and state.dimension:
+            state.on_admitted(actual - amount if grant.settled else actual, grant.granted_at, now)
         if actual != amount or guessed:
             changed = True
             stamp = state.correct(stamp, actual - amount, now)
@@ -36,6 +57,8 @@ def _draw_late(grant: Grant, used: Used, now: float) -> None:
         if actual is not None and state not in drawn:
             actual = min(actual, state.heaviest)
             state.usage.add(actual)
+            if state.counts_starts:
+                continue  # it was estimated after the call had started
             grant.draws = [*grant.draws, (state, actual, False, state.take(actual, now))]
 
 

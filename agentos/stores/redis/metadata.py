@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-FORMAT: Final = 1
+from ...pool.core.quota_codec import RECORD_VERSION
+
+FORMAT: Final = 1 + RECORD_VERSION
 
 _NEVER: Final = 0.0
 
@@ -115,6 +117,8 @@ def reconcile_metadata(
         return _create_metadata(server, known, ttl, activity, salt)
     now = server.time + meta.shift
     new = _with_longest(meta, server, ttl, activity)
+    if meta.format < FORMAT:
+        new = new.changed(format=FORMAT)  # from its next step on, a process of an older version refuses the store
     ttl = max(ttl, meta.longest, 0.0 if known is None else known.longest)
     if known is not None and known.epoch == meta.epoch and _went_back(meta, known):
         new = new.changed(epoch=_unique(), before=known.epoch)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from ...pool.core.quota_codec import Record
+from ...pool.core.quota_codec import Record, add_version, upgrade_record
 from ..process_fairness import StoreSession
 from .clock_offset import ClockOffset
 from .session_record import SESSION_LIST, decode_session, decode_session_list, encode_json
@@ -117,11 +117,14 @@ class QuotaRecord(NamedTuple):
     def text(self) -> str:
         return f"{self.name}\n{self.known}"
 
+    def with_record(self, record: Record) -> QuotaRecord:
+        """Return the quota with that state, in the store's time."""
+        return self._replace(known=encode_json(add_version(record)))
+
     def record(self) -> Record:
         """Return the parsed state, in the store's time."""
         with require_readable("the record of a quota"):
-            found: Record = json.loads(self.known)
-        return found
+            return upgrade_record(json.loads(self.known))
 
 
 class Replica:

@@ -237,9 +237,7 @@ class RedisStep(SessionStep):
         for lease in gone:
             if lease.guessed is not None:
                 quota = self._quota(lease.quota)
-                self.records[f"q{lease.quota}"] = quota._replace(
-                    known=encode_json(without_in_flight(quota.record(), lease.guessed))
-                )
+                self.records[f"q{lease.quota}"] = quota.with_record(without_in_flight(quota.record(), lease.guessed))
                 self._replica.unreported.add(f"q{lease.quota}")
 
     def _record_notified(self, session: StoreSession) -> None:
@@ -348,9 +346,8 @@ class RedisStep(SessionStep):
         return number
 
     def _write_record(self, number: int, record: Record) -> None:
-        self.records[f"q{number}"] = self._quota(number)._replace(
-            known=encode_json(shift_record(record, self._clock_offset.offset))
-        )
+        moved = shift_record(record, self._clock_offset.offset)
+        self.records[f"q{number}"] = self._quota(number).with_record(moved)
 
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
         """Write whether a credential is alive."""

@@ -190,12 +190,14 @@ class StoreConnection:
         for _ in range(_TRIES):
             meta = self.read_meta(resp)
             reading = self.server_time.read(resp)
+            activity = self._read_activity(resp, meta, reading.time)
+            self._require_no_older_use(meta, activity)
             new = reconcile_metadata(
                 meta,
                 ServerInfo(server.run, server.uptime, reading.time),
                 self.known(),
                 ttl=self._ttl,
-                activity=self._read_activity(resp, meta, reading.time),
+                activity=activity,
                 salt=secrets.token_hex(_SALT_BYTES),
             )
             if new is meta or self.amend(resp, new, meta):
@@ -221,6 +223,15 @@ class StoreConnection:
         if meta is not None and resp.execute("ZCARD", self.keys[3]):
             return StoreActivity(True, bool(resp.execute("ZCOUNT", self.keys[3], f"({hour + meta.shift!r}", "+inf")))
         return StoreActivity(listening=bool(resp.execute("PUBSUB", "CHANNELS", self.wakeup_channel("*"))))
+
+    def _require_no_older_use(self, meta: StoreMetadata | None, activity: StoreActivity) -> None:
+        if meta is not None and meta.format < FORMAT and activity.in_force:
+            detail = (
+                f"processes of an older agentos are using it (its format is {meta.format}, this agentos needs "
+                f"{FORMAT}): update them, or wait until they have ended; one that was killed counts until its session "
+                f"expires, in {meta.longest:g} s at most"
+            )
+            raise StoreUnavailable(path=self.place.shown, detail=detail)
 
     def read_meta(self, resp: RespConnection) -> StoreMetadata | None:
         """Read the store's metadata; None if there is no store yet. Raises StoreError if it is not ours."""

@@ -18,7 +18,7 @@ from ...pool.core.pool import NOBODY, NOTHING, LeasePool
 from ...pool.core.quota_codec import named_limits, pack_quota, reset_record
 from ...pool.core.records import OUTAGE, PLAIN, Draw, Grant, Key, LeaseRequest, Quota, Ticket
 from ...pool.core.reservations import RefillClaims, reserve
-from ...pool.core.settlement import correct_draws
+from ...pool.core.settlement import correct_draws, note_cost
 from ...pool.core.states import Life, LifeEvent, TicketState
 from ...pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest, Step, name_request
 from .view import TOO_LATE, PoolView
@@ -97,7 +97,7 @@ class SharedPool(PoolView):
         if isinstance(answer, SlotGranted):
             if not bid.still_waiting:
                 self._waits_as = None
-            grant = Grant(key, answer.token, requester, answer.at, request.model, draws)
+            grant = Grant(key, answer.token, requester, answer.at, request, draws)
             self._record_lease(grant, request)
             self._store.confirm_grant()
             if self.max_lease is not None and len(self.leases) == 1:
@@ -153,7 +153,7 @@ class SharedPool(PoolView):
         answer = self._try_in_store(lambda: self._store.try_grant(bid), now)
         if not isinstance(answer, SlotGranted):
             return None
-        again = Grant(key, answer.token, grant.requester, answer.at, grant.model, draws)
+        again = Grant(key, answer.token, grant.requester, answer.at, LeaseRequest(grant.cost, grant.model), draws)
         self._record_lease(again, PLAIN)
         self._store.confirm_grant()
         self._store.on_lease_replaced(grant.token, again.token)
@@ -221,6 +221,7 @@ class SharedPool(PoolView):
         if not self.is_in_force(grant, now):
             return None
         quota = grant.key.quota
+        note_cost(grant, used)
         if all(used[state.dimension] is None for state in quota.limits_for(grant.model)):
             return NOBODY  # nothing that is limited was used
         changed = False
@@ -238,6 +239,7 @@ class SharedPool(PoolView):
             self._keep(step, quota, eased=eased)
 
         self._submit(correct, now)
+        grant.settled = True
         if grant in self._lost:
             return None
         return self._reopened(quota, now) if changed else NOBODY

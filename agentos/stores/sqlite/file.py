@@ -8,7 +8,6 @@ are alive none of this happens: a file whose instants are of another clock is re
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sqlite3
@@ -36,6 +35,7 @@ from .rows import (
     postpone_expiry,
     read_last_change,
     read_moment,
+    read_record,
     read_tokens,
     schedule_expiry,
     write_moment,
@@ -147,7 +147,10 @@ class StoreFile:
         self._require_ours()
         version = read_version(self.connection)
         if version < _FORMAT:
-            detail = f"it has format {version} and must be migrated to {_FORMAT}, but processes that use it are running"
+            detail = (
+                f"processes of an older agentos are using it (its format is {version}, this agentos needs {_FORMAT}): "
+                "update them, or wait until they have ended"
+            )
             return StoreUnavailable(path=str(self.path), detail=detail)
         moment = read_moment(self.connection.execute)
         # Without a boot id, processes that have the file open at the same time are of the same boot.
@@ -220,7 +223,7 @@ class StoreFile:
         execute("update leases set guessed = null")  # the records below have nothing in flight
         execute("update credentials set since = since + ?", (by,))
         for number, record in execute("select number, record from quotas").fetchall():
-            write_record(execute, number, shift_record_epoch(json.loads(record), by))
+            write_record(execute, number, shift_record_epoch(read_record(record), by))
 
     # -- while it is open -------------------------------------------------------------------------------------
 

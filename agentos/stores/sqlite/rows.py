@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from ...pool.core.quota_codec import Record, without_in_flight
+from ...pool.core.quota_codec import Record, add_version, upgrade_record, without_in_flight
 from ...pool.protocols import StoreView
 from ...pool.store_protocol import CredentialUpdate, QuotaUpdate, read_stated_slots
 from .boot_clock import ClockReading
@@ -176,10 +176,9 @@ def end_guess(execute: Execute, quota: int, guessed: list[str], changes: Changes
 def read_record(text: str) -> Record:
     """Parse a quota's record. Raises sqlite3.DatabaseError, as SQLite does for a damaged file."""
     try:
-        record: Record = json.loads(text)
-    except ValueError as error:
+        return upgrade_record(json.loads(text))
+    except (ValueError, TypeError, AttributeError) as error:
         raise sqlite3.DatabaseError(f"the record of a quota is not readable ({error})") from None
-    return record
 
 
 def update_view(view: StoreView, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
@@ -192,7 +191,7 @@ def update_view(view: StoreView, credentials: Sequence[CredentialUpdate], quotas
 
 def write_record(execute: Execute, quota: int, record: Record) -> None:
     """Write a quota's record."""
-    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(add_version(record), separators=(",", ":"), ensure_ascii=False)
     execute("update quotas set record = ? where number = ?", (text, quota))
 
 

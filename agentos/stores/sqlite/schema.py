@@ -48,4 +48,5 @@ MIGRATIONS: Final = (
             "alter table sessions add column gone_until real",
         ),
     ),
+    Migration(3, "quota records of version 1", ()),  # older processes refuse the file; see ``quota_codec``
 )

@@ -25,6 +25,11 @@ class NaiveLimit:
         per_second = limit.amount / limit.per
         return FOREVER if limit.window == "sliding" else limit.largest + max(limit.per, 86_400.0) * per_second
 
+    def leaves_at(self, start: float) -> float:
+        """When a sliding window forgets a start: a little later than the provider may, which it reaches later."""
+        assert self.limit.per != "day"
+        return start + self.limit.per + min(0.01, 0.01 * self.limit.per)
+
     def level(self, now: float, extra: float) -> float:
         """What a bucket holds at *now*, by replaying every start since the beginning."""
         limit = self.limit
@@ -40,18 +45,16 @@ class NaiveLimit:
 
     def used(self, at: float, now: float, extra: float) -> float:
         """What a sliding window has seen in the *per* seconds before *at*, had *extra* started at *now*."""
-        per = self.limit.per
-        assert per != "day"
         entries = [*self.history, [now, extra]]
-        return sum(amount for start, amount in entries if start + per > at)
+        return sum(amount for start, amount in entries if self.leaves_at(start) > at)
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         limit = self.limit
         assert limit.per != "day"
         if limit.window == "sliding":
-            instants = sorted({now, now + limit.per, *(start + limit.per for start, _ in self.history)})
+            instants = sorted({now, self.leaves_at(now), *(self.leaves_at(start) for start, _ in self.history)})
             fitting = [t for t in instants if t >= now and self.used(t, now, extra) + need <= limit.amount + EPSILON]
-            return fitting[0] if fitting else now + limit.per
+            return fitting[0] if fitting else self.leaves_at(now)
         missing = need - self.level(now, extra)
         return now if missing * limit.per / limit.amount <= EPSILON else now + missing * limit.per / limit.amount
 

@@ -7,6 +7,7 @@ import pytest
 from agentos import InvariantViolated, Limit
 from agentos.pool.core import invariants
 from agentos.pool.core.checked_pool import CheckedPool
+from agentos.pool.core.learning.reported import ReportedLimit
 from agentos.pool.core.records import PLAIN, Block, Grant, KeySpec, LeaseRequest, Ticket
 from agentos.pool.core.states import Gate, TicketState
 
@@ -22,7 +23,7 @@ def pool() -> CheckedPool:
 def test_l1_notices_a_double_booking(pool: CheckedPool) -> None:
     key = pool.keys["a"]
     for token in (101, 102):
-        pool.leases[token] = Grant(key, token, None, 0.0, None, ())
+        pool.leases[token] = Grant(key, token, None, 0.0, PLAIN, ())
     key.leases = 2
 
     assert "a has 2 leases in force" in (invariants.l1_no_more_leases_than_slots(pool) or "")
@@ -68,7 +69,7 @@ def test_l10_notices_slots_that_do_not_add_up(pool: CheckedPool) -> None:
 
 
 def test_r1_notices_a_start_while_closed(pool: CheckedPool) -> None:
-    grant = Grant(pool.keys["a"], 1, None, 59.0, "gpt-4o", ())
+    grant = Grant(pool.keys["a"], 1, None, 59.0, LeaseRequest(model="gpt-4o"), ())
 
     assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, None): 59.0}) is None
     assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, None): 60.0}) is not None
@@ -140,3 +141,30 @@ def test_the_audit_notices_a_limit_overrun(pool: CheckedPool, monkeypatch: pytes
 
     with pytest.raises(InvariantViolated, match="R2"):
         pool.acquire(PLAIN, None, 0.0)
+
+
+def refuted_limit(pool: CheckedPool) -> ReportedLimit:
+    """Ten a minute, reported; eleven were admitted at once since then."""
+    limit = ReportedLimit("requests", None, 10.0, 60.0)
+    limit.begin_count(0.0)
+    limit.admitted = 11.0
+    pool.keys["a"].quota.learn("told requests", limit)
+    return limit
+
+
+def test_r7_notices_a_limit_that_more_calls_were_admitted_than_it_allows(pool: CheckedPool) -> None:
+    quota, limit = pool.keys["a"].quota, refuted_limit(pool)
+
+    assert "reported limit of a: 11 requests were admitted in 5s, it allows 10.8333" in str(
+        invariants.r7_no_limit_survives_the_calls_against_it(quota, 5.0)
+    )
+    assert invariants.r7_no_limit_survives_the_calls_against_it(quota, 6.0) is None  # one more has flowed in
+    limit.obeyed = False
+    assert invariants.r7_no_limit_survives_the_calls_against_it(quota, 5.0) is None
+
+
+def test_a_checked_pool_grants_nothing_while_a_refuted_limit_is_in_force(pool: CheckedPool) -> None:
+    refuted_limit(pool)
+
+    with pytest.raises(InvariantViolated, match="R7"):
+        pool.acquire(PLAIN, None, 1.0)

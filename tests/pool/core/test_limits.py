@@ -11,6 +11,7 @@ import pytest
 
 from agentos import Limit
 from agentos.pool.core.invariants import r2_starts_keep_to_the_limit
+from agentos.pool.core.limits.base import FOREVER
 from agentos.pool.core.limits.bucket import Bucket
 from agentos.pool.core.limits.calendar import CalendarWindow, WallTime, next_reset
 from agentos.pool.core.limits.create import build_limit_state
@@ -163,9 +164,131 @@ def test_a_sliding_window_never_holds_more_than_its_amount() -> None:
         assert window.reserve(1, at) is not None
 
     assert window.reserve(1, 9.9) is None
-    assert window.ready_at(1, 9.9) == 10.0
-    assert window.ready_at(2, 9.9) == 14.0
-    assert window.reserve(1, 10.0) is not None
+    # A little later than after the window: the call that left it may have reached the provider late.
+    assert window.reserve(1, 10.0) is None
+    assert window.ready_at(1, 9.9) == pytest.approx(10.01)
+    assert window.ready_at(2, 9.9) == pytest.approx(14.01)
+    assert window.reserve(1, 10.01) is not None
+
+
+def test_the_time_that_a_start_counts_longer_is_short_beside_the_window() -> None:
+    window = SlidingWindow(Limit("requests", 1, per=0.5, window="sliding"))
+    assert window.reserve(1, 0.0) is not None
+
+    assert window.ready_at(1, 0.1) == pytest.approx(0.505)
+
+
+def test_a_sliding_window_that_was_full_at_the_provider_waits_for_its_oldest_start() -> None:
+    """At the edge: one refill, and each start counts a little longer; the amount stays."""
+    window = SlidingWindow(Limit("requests", 100, per=10, window="sliding"))
+    stamps = [window.take(1, at / 10) for at in range(100)]
+
+    window.refuse(stamps[-1], 1, 9.95)
+
+    assert window.ready_at(1, 9.95) == pytest.approx(10.015)
+    assert window.left(10.015) == 2  # the refused one took nothing, and the oldest has left
+    assert window.allowance.value == 100
+
+
+def test_a_sliding_window_that_is_refused_early_allows_what_was_admitted() -> None:
+    """Others use the rest; one call finds out soon if the limit refills continuously instead."""
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+    stamps = [window.take(1, 0.0) for _ in range(7)]
+
+    window.refuse(stamps[-1], 1, 0.1)
+
+    assert window.allowance.value == 6
+    probe_at = window.ready_at(1, 0.1)
+    assert probe_at == pytest.approx(3.1)  # three refills
+    probe = window.reserve(1, probe_at)
+    assert probe is not None
+    assert window.ready_at(1, probe_at) > 10  # one call only
+    window.admit(probe)
+    assert window.ready_at(1, probe_at) == probe_at  # it refills: the amount holds
+
+
+def test_a_sliding_window_whose_probe_is_refused_is_a_window() -> None:
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+    stamps = [window.take(1, 0.0) for _ in range(7)]
+    window.refuse(stamps[-1], 1, 0.1)
+    probe = window.reserve(1, 3.1)
+    assert probe is not None
+
+    window.refuse(probe, 1, 3.2)
+
+    assert window.is_window
+    assert window.ready_at(1, 3.2) == pytest.approx(10.01)
+    assert window.left(10.02) == 6
+
+
+def test_after_a_refusal_one_call_goes_first_and_then_twice_as_many_each_time() -> None:
+    window = SlidingWindow(Limit("requests", 100, per=10, window="sliding"))
+    stamps = [window.take(1, 0.0) for _ in range(60)]
+    window.refuse(stamps[-1], 1, 0.1, lag=0.1)
+
+    now = 10.05
+    starts: list[float] = []
+    while len(starts) < 16:
+        now = window.ready_at(1, now)
+        window.take(1, now)
+        starts.append(now - 10.05)
+
+    assert [sum(at < limit for at in starts) for limit in (0.1, 0.2, 0.4, 0.5)] == [1, 2, 6, 10]
+
+
+def test_a_window_that_loses_calls_until_the_probe_makes_none() -> None:
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+    window.take(1, 0.0)
+    stamps = [window.take(1, 8.0) for _ in range(6)]
+
+    window.refuse(stamps[-1], 1, 8.1)
+
+    assert window.probe_at == FOREVER  # at 11.1 it would be admitted in any case
+
+
+def test_only_a_refusal_at_the_edge_makes_starts_count_longer() -> None:
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+    stamps = [window.take(1, 0.0) for _ in range(7)]
+    before = window.guard
+
+    window.refuse(stamps[-1], 1, 0.1)
+
+    assert window.guard == before
+
+
+def test_starts_of_a_long_window_count_a_little_longer_since_others_wait_for_the_same_instant() -> None:
+    window = SlidingWindow(Limit("requests", 1, per=86_400, window="sliding"))
+    window.take(1, 0.0)
+
+    assert window.ready_at(1, 1.0) == pytest.approx(86_400 + 8.64)
+
+
+def test_a_probe_that_another_limit_held_back_is_made_by_the_next_call() -> None:
+    """Else a call that starts when the window is new anyway would be taken for the probe, and prove nothing."""
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+    stamps = [window.take(1, 0.0) for _ in range(7)]
+    window.refuse(stamps[-1], 1, 0.1)
+    probe = window.reserve(1, 3.1)
+    assert probe is not None
+
+    window.undo(probe, 1)
+
+    assert window.ready_at(1, 3.1) == 3.1
+    later = window.reserve(1, 11.0)
+    assert later is not None
+    window.admit(later)
+    assert window.is_window is None
+    assert window.allowance.value < 10
+
+
+def test_a_day_that_is_refused_early_allows_what_was_admitted() -> None:
+    day = CalendarWindow(Limit("requests", 100, per="day"), WallTime())
+    stamps = [day.take(1, 10.0) for _ in range(61)]
+
+    day.refuse(stamps[-1], 1, 11.0)
+
+    assert day.ready_at(1, 11.0) == pytest.approx(86_400.0)
+    assert day.left(86_400.0) == 60
 
 
 def test_a_sliding_window_is_corrected_while_it_remembers() -> None:
@@ -175,8 +298,8 @@ def test_a_sliding_window_is_corrected_while_it_remembers() -> None:
 
     window.correct(stamp, -60, 5.0)
     assert window.left(5.0) == 80
-    window.correct(stamp, -20, 10.0)
-    assert window.left(10.0) == 100
+    window.correct(stamp, -20, 10.01)
+    assert window.left(10.01) == 100
 
 
 def test_a_day_is_new_at_its_hour() -> None:

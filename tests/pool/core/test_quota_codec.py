@@ -12,7 +12,8 @@ import pytest
 from agentos import Limit
 from agentos.pool.core.cost import DIMENSIONS
 from agentos.pool.core.limits.base import FOREVER
-from agentos.pool.core.limits.calendar import WallTime
+from agentos.pool.core.limits.bucket import Bucket
+from agentos.pool.core.limits.calendar import CalendarWindow, WallTime
 from agentos.pool.core.limits.sliding import SlidingWindow
 from agentos.pool.core.quota_codec import (
     merge_records,
@@ -60,12 +61,21 @@ def copy_of(quota: Quota, limits: Sequence[Limit]) -> Quota:
     return other
 
 
+def nearly(found: object) -> object:
+    """The same up to rounding errors: some numbers that are shifted are not exact in binary."""
+    if isinstance(found, (list, tuple)):
+        return [nearly(each) for each in found]
+    if isinstance(found, dict):
+        return {name: nearly(each) for name, each in found.items()}
+    return pytest.approx(found, abs=1e-6) if isinstance(found, float) else found
+
+
 def unknown_in_flight(record: Any) -> int:
     return sum(packed["usage"]["in_flight"] for packed in record["limits"].values() if "usage" in packed)
 
 
 class Life:
-    """What happens to a quota, by chance. All amounts and instants are exact in binary."""
+    """What happens to a quota, by chance. All amounts are exact in binary, and instants nearly so."""
 
     def __init__(self, quota: Quota, now: float = 1024.0) -> None:
         self.quota = quota
@@ -81,7 +91,8 @@ class Life:
     def step(self, luck: random.Random) -> object:
         """One thing that happens; what the quota answers to it."""
         self.now += luck.choice((0, 0, 1, 2, 16, 256)) / 64
-        return luck.choice((self._reserve, self._reserve, self._correct, self._undo, self._close, self._use))(luck)
+        happenings = (self._reserve, self._reserve, self._correct, self._undo, self._close, self._use, self._answer)
+        return luck.choice(happenings)(luck)
 
     def _reserve(self, luck: random.Random) -> object:
         amounts = [luck.choice((None, luck.randint(0, 128) / 4)) for _ in DIMENSIONS[1:]]
@@ -103,6 +114,19 @@ class Life:
         stamp = self.quota.limits[index].correct(stamp, actual - amount, self.now)
         self.taken[place] = (index, actual, stamp)
         return stamp
+
+    def _answer(self, luck: random.Random) -> object:
+        """A call that was not corrected is admitted or refused."""
+        if not self.taken:
+            return None
+        index, amount, stamp = self.taken.pop(luck.randrange(len(self.taken)))
+        state = self.quota.limits[index]
+        if luck.random() < 0.4:
+            if isinstance(state, SlidingWindow):
+                state.admit(stamp)
+        elif isinstance(state, (Bucket, SlidingWindow, CalendarWindow)):
+            state.refuse(stamp, amount, self.now)
+        return [state.left(self.now), state.ready_at(1.0, self.now)]
 
     def _undo(self, luck: random.Random) -> object:
         for state in self.quota.limits:
@@ -134,7 +158,7 @@ class Life:
         for model in MODELS:
             block = self.quota.block_for(model)
             found.append(self.quota.closed_for(model) - since)
-            found.append(block and (block.gate, block.until - since, block.since - since, block.evidence))
+            found.append(block and [block.gate, block.until - since, block.since - since, block.evidence])
         for state in self.quota.limits:
             found += [state.ready_at(need, now) - since for need in (0.0, 1.0, state.largest)]
             found += [state.left(now), state.usage.p95, state.usage.set_aside, state.usage.silent]
@@ -150,6 +174,17 @@ def lived(luck: random.Random) -> tuple[Life, list[Limit]]:
     for state in life.quota.limits:
         state.usage._ranked_at = 0  # what was seen is ranked now and then; whoever takes it over does so at once
     return life, limits
+
+
+def assert_alike(before: Life, after: Life, by: float, luck: random.Random) -> None:
+    """Two quotas answer alike, one of them *by* seconds later, whatever happens to both."""
+    before.taken, after.taken = [], []  # they may have other limits
+    assert after.answers(since=by) == nearly(before.answers())
+    for _ in range(20 if before.quota.limits else 0):
+        happens = luck.getrandbits(32)
+        before.step(random.Random(happens))
+        after.step(random.Random(happens))
+        assert after.answers(since=by) == nearly(before.answers())
 
 
 def test_a_quota_loaded_from_a_record_behaves_like_the_original() -> None:
@@ -347,7 +382,7 @@ def test_moving_a_record_moves_every_instant_and_nothing_else() -> None:
 
         unpack_quota(after.quota, kept(shift_record_epoch(record, by)))
 
-        assert after.answers(since=by) == before.answers(), number
+        assert after.answers(since=by) == nearly(before.answers()), number
 
 
 def test_shifting_the_epoch_keeps_days_and_ends_probes() -> None:
@@ -381,7 +416,7 @@ def test_shifting_a_record_moves_every_instant_and_nothing_else() -> None:
 
         unpack_quota(after.quota, kept(shift_record(record, by)))
 
-        assert after.answers(since=by) == before.answers(), number
+        assert_alike(before, after, by, luck)
 
 
 def test_shifting_a_record_back_leaves_it_as_it_was() -> None:
@@ -390,7 +425,7 @@ def test_shifting_a_record_back_leaves_it_as_it_was() -> None:
         record = kept(pack_quota(lived(luck)[0].quota))
         by = luck.randint(-(2**20), 2**20) / 64
 
-        assert kept(shift_record(shift_record(record, by), -by)) == record, number
+        assert kept(shift_record(shift_record(record, by), -by)) == nearly(record), number
 
 
 def test_shifting_a_record_keeps_probes_in_flight() -> None:

@@ -81,10 +81,8 @@ def test_an_answer_that_went_well_tells_how_much_is_left(clock: FakeClock) -> No
         )
 
     (limit,) = state(pool).limits
-    assert (limit.dimension, limit.amount, limit.left, limit.learned) == ("requests", 60.0, 2.0, True)
-    assert [lesson.what for lesson in state(pool).history] == [
-        "limit of 60 requests in 60s, told by x-ratelimit-*-requests"
-    ]
+    assert (limit.dimension, limit.amount, limit.left, limit.learned) == ("requests", 60.0, 3.0, True)
+    assert [lesson.what for lesson in state(pool).history] == ["limit of 60 requests, told by x-ratelimit-*-requests"]
     assert state(pool).history[0].at == clock.wall()
 
 

@@ -16,6 +16,7 @@ from agentos import CredentialCoordinator, LeaseLost, NoCredentialAvailable, Poo
 from agentos.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from agentos.pool.store_protocol import StoreBusy
 from agentos.stores.redis import server_time, store, store_connection
+from agentos.stores.redis.metadata import FORMAT
 from agentos.stores.redis.url import RedisLocation
 from agentos.testing import FakeClock
 
@@ -91,7 +92,7 @@ def test_a_store_of_a_newer_format_is_left_alone(open_pool: Open, place: RedisLo
     with pytest.raises(StoreTooNew) as caught:
         open_pool()
 
-    assert (caught.value.version, caught.value.newest) == (99, 1)
+    assert (caught.value.version, caught.value.newest) == (99, FORMAT)
 
 
 @pytest.mark.parametrize("field", ["epoch", "shift", "token"])

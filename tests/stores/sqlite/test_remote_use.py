@@ -168,5 +168,5 @@ def test_a_file_of_the_first_format_can_be_looked_at_and_is_brought_to_this_one(
     assert after is not None
     assert after[0].holders == ()
     with sqlite3.connect(path) as connection:
-        assert connection.execute("select max(number) from migrations").fetchone() == (2,)
+        assert connection.execute("select max(number) from migrations").fetchone() == (file._FORMAT,)
     connection.close()

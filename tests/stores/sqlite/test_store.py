@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from agentos.pool.store_protocol import (
 )
 from agentos.stores.process_fairness import DECLINED, NOTIFY_TIMEOUT
 from agentos.stores.sqlite.file import StoreFile
+from agentos.stores.sqlite.rows import read_record
 from agentos.stores.sqlite.store import SqliteStore
 from agentos.testing import FakeClock
 
@@ -206,7 +206,7 @@ class Place:
         return dict(zip(names, row, strict=True))
 
     def record(self, quota: int) -> Any:
-        return json.loads(self.rows("select record from quotas where number = ?", quota)[0][0])
+        return read_record(self.rows("select record from quotas where number = ?", quota)[0][0])
 
     def close(self) -> None:
         for process in self.processes:

@@ -11,8 +11,9 @@ from ..pool import NOBODY, LeasePool
 from ..records import EVERY_MODEL, OUTAGE, Grant, Key, KeySpec, Quota, Ticket
 from ..states import Life, LifeEvent
 from . import quota_feedback
-from .adaptive_concurrency import AdaptiveConcurrency
+from .adaptive_concurrency import AdaptiveConcurrency, find_survival
 from .outage_detector import OutageDetector
+from .rate_feedback import FIRST_COOLDOWN
 from .reported import ReportedLimit
 
 # Seconds until the next attempt if a long window is used up and the answer has no delay.
@@ -81,12 +82,16 @@ class AdaptivePool(LeasePool):
         if event is Event.OK:
             self._clear_doubt()
             key.suspicions = key.refused_elsewhere = 0
+            if key.auto and key.quota.concurrency is not None:
+                key.quota.concurrency.note_latency(now - grant.granted_at)
         if elsewhere and event in GRAVE_EVENTS:
             return self._on_refused_elsewhere(grant, signal, now)
         if not sure and event in GRAVE_EVENTS:
             key.suspicions += 1
             if key.suspicions < _SUSPICIONS:
                 return FeedbackResult(NOBODY, acted=False)
+        if event is Event.PARKED and quota_feedback.is_reset_of_limit(signal):
+            event = Event.LIMITED
         act = AdaptivePool._on_limited_again if event is Event.LIMITED and limited_before else _ACTS.get(event)
         if act is None:
             return FeedbackResult(self._on_readings(grant, signal, now), acted=False)
@@ -116,17 +121,25 @@ class AdaptivePool(LeasePool):
         quota = grant.key.quota
         quota.reported_at = now
         if not signal.readings:
+            if quota.limits and signal.event is Event.OK:
+                quota_feedback.count_admitted(grant, now)
             return NOBODY
         known = len(quota.limits)
-        self._apply(lambda _: quota_feedback.apply_readings(grant, signal, now), grant.key, now)
+
+        def learn(_: float) -> None:
+            quota_feedback.apply_readings(grant, signal, now)
+            if signal.event is Event.OK:
+                quota_feedback.count_admitted(grant, now)
+
+        self._apply(learn, grant.key, now)
         if len(quota.limits) != known or quota.blocks or quota.probation:  # else only amounts changed
             self._refresh_quota(quota)
         return self._reopened(quota, now)
 
     def _on_limited(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        speed = self._start_rate(grant.key.quota, now)
+        speed, survived_at = self._start_rate(grant.key.quota, now), self._find_survivor(grant, now)
         return self._apply_feedback(
-            lambda _: quota_feedback.apply_rate_limit(grant, signal, speed, now), grant.key, now
+            lambda _: quota_feedback.apply_rate_limit(grant, signal, speed, now, survived_at), grant.key, now
         )
 
     def _on_limited_again(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
@@ -135,9 +148,10 @@ class AdaptivePool(LeasePool):
         return self._cool_down(grant.key.quota, now + delay, quota_feedback.find_scope(grant, signal), signal.why, now)
 
     def _on_parked(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        delay = _RETRY_AFTER if signal.delay is None else max(signal.delay, quota_feedback.FIRST_COOLDOWN)
-        scope = quota_feedback.find_scope(grant, signal)
-        return self._cool_down(grant.key.quota, now + delay, scope, signal.why, now, probe=True)
+        delay = _RETRY_AFTER if signal.delay is None else max(signal.delay, FIRST_COOLDOWN)
+        return self._apply_feedback(
+            lambda _: quota_feedback.apply_long_limit(grant, signal, delay, now), grant.key, now
+        )
 
     def _on_ramped(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         speed = self._start_rate(grant.key.quota, now)
@@ -272,7 +286,13 @@ class AdaptivePool(LeasePool):
     def _start_rate(self, quota: Quota, now: float) -> float:
         """Return how many leases of this quota began per second, from those in force."""
         began = [grant.granted_at for grant in self.leases.values() if grant.key.quota is quota]
-        return len(began) / max(0.05, now - min(began)) if began else 0.0
+        return len(began) / max(0.5, now - min(began)) if began else 0.0
+
+    def _find_survivor(self, refused: Grant, now: float) -> float:
+        """Return the last start of a call of this quota that must have been admitted: it would have been refused."""
+        before = find_survival(refused.granted_at, now)
+        starts = (grant.granted_at for grant in self.leases.values() if grant.key.quota is refused.key.quota)
+        return max((at for at in starts if at < before), default=-FOREVER)
 
     def _clear(self, key: Key, now: float) -> None:
         super()._clear(key, now)
@@ -296,7 +316,7 @@ class AdaptivePool(LeasePool):
 
     def _slot_taken(self, grant: Grant) -> None:
         if grant.key.quota.concurrency is not None:
-            grant.key.quota.concurrency.lease_started(grant.token, grant.key.name, grant.key.leases)
+            grant.key.quota.concurrency.lease_started(grant.token, grant.key.name, grant.key.leases, grant.granted_at)
 
     def _expire(self, now: float) -> None:
         if self.tracks_lease_ends and self.max_lease is not None:
@@ -320,6 +340,8 @@ class AdaptivePool(LeasePool):
                 self.outages.on_answer(quota.provider)
             self._clear_doubt()
             key.suspicions = key.refused_elsewhere = 0
+            if grant.granted_at > quota.refused_at:
+                quota.refusals = 0  # admitted, although nobody reported it
         self._memory.well.discard(grant.token)
         if key.auto:
             self._on_slot_freed(grant, went_well)
@@ -353,10 +375,19 @@ class AdaptivePool(LeasePool):
         if not key.proven:
             key.proven = True
             self._apply_slots(key)
-        if concurrency.lease_succeeded(grant.token):
+        width = quota_feedback.find_known_width(key.quota, concurrency.latency) if concurrency.latency else None
+        if width is not None and concurrency.widen_to(width / len(key.quota.keys)):
+            self._apply(
+                lambda at: key.quota.add_history(at, f"slots {concurrency.slots}: the rate needs them", "slots"),
+                key,
+                grant.granted_at,
+            )
+            for other in key.quota.keys:
+                self._apply_slots(other)
+        if concurrency.lease_succeeded(grant.token, len(key.quota.keys)):
 
             def grow(at: float) -> None:
-                concurrency.grow()
+                concurrency.grow(len(key.quota.keys))
                 key.quota.add_history(
                     at, f"slots {concurrency.slots}: all were used, and nothing was refused", instead_of="slots"
                 )

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from ....providers.signal import PARKED_FROM, Reading, Signal
+import math
+
+from ....providers.signal import PARKED_FROM, Event, Reading, Signal
 from ..cost import DIMENSIONS, REQUESTS
 from ..limits.base import LimitState, format_number
 from ..limits.bucket import Bucket
+from ..limits.calendar import CalendarWindow
+from ..limits.sliding import SlidingWindow
 from ..model_family import get_family
 from ..records import Block, Grant, Quota
 from ..states import Gate
 from .adaptive_rate import AdaptiveRate
-from .reported import ReportedLimit, infer_window
+from .hypothesis import Hypothesis
+from .rate_feedback import (
+    FIRST_COOLDOWN,
+    admits_nothing,
+    find_rates,
+    find_stamp,
+    get_adaptive_rate,
+    has_rate,
+    learn_rate,
+    mark_as_untaken,
+)
+from .reported import USUAL_WINDOW, ReportedLimit
+from .reset_evidence import BUCKET, WINDOW
 
-# Cooldown after a refusal without a delay; longer by this factor each time nothing was admitted between.
-FIRST_COOLDOWN = 1.0
-_LONGER, _LONGEST_COOLDOWN = 1.5, 600.0
+# Admitted since the last refusal, if a long refusal means that a window is used up, not that it refills slowly.
+_WHOLE_WINDOW = 8.0
 # After a cooldown of this length one request goes first as a probe.
 _PROBE_FROM = 60.0
-# A stated limit is doubted after this many refusals within this many seconds of each other.
-_STRIKES, _STRUCK_LATELY = 3, 600.0
+# The sequential test of a known limit: what a refusal and an admitted call count, and the sum at which it is doubted
+# (the logarithms of 0.1 / 0.01, of 0.99 / 0.9, and of 1,000 to 1).
+_STRIKE, _CLEARED_BY, _DOUBT = math.log(10.0), math.log(1.1), math.log(1_000.0) - 1e-9
+# A stated rate that differs by less from the reported one is the same.
+_AS_FAST = 0.97
+# What must be left of a known limit, at least and as a share, if its rate does not explain a refusal.
+_ROOM, _ROOMY = 2.0, 0.2
+# A delay that is only rounded up is not waited for, but not twice within this many times its length.
+_ROUNDED_EVERY = 2.0
+# After this many refusals in a row, wait as long again as this share of the time since the last admitted call.
+_SEVERAL, _LONGER_BY, _LONGEST_STARVING = 4, 0.12, 3_600.0
+# Seconds after which a reported limit is forgotten that other answers do not report; or its window, if that is longer.
+_MENTIONED_LATELY = 60.0
+# Whose limits refill continuously, until their answers say otherwise.
+_BUCKET_PROVIDERS = frozenset({"openai", "anthropic", "azure"})
 _PATTERN = frozenset("*?[")
 # Most limits that answers can add to a quota, against answers that name a new one each time.
 _MOST_LEARNED = 128
@@ -58,42 +86,125 @@ def apply_readings(grant: Grant, signal: Signal, now: float) -> bool:
             why = f"nothing left: {reading.source}"
             cool_down(grant.key.quota, now + reading.resets_in, find_scope(grant, signal), why, now)
             used_up = True
+    if signal.readings and signal.event is Event.OK:
+        _forget_unmentioned(grant.key.quota, find_scope(grant, signal), now)
     return used_up
+
+
+def _forget_unmentioned(quota: Quota, scope: str | None, now: float) -> None:
+    """Forget limits that answers do not report any more, for example one that a single refusal named."""
+    gone = [
+        name
+        for name, state in quota.learned.items()
+        if isinstance(state, ReportedLimit)
+        and state.scope == scope
+        and now - state.mentioned_at > max(_MENTIONED_LATELY, state.per)
+    ]
+    if gone:
+        quota.unlearn(gone)
 
 
 def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float, remaining: float, now: float) -> bool:
     quota = grant.key.quota
-    per = reading.window or infer_window(limit, remaining, reading.resets_in)
-    window = "" if reading.window is None else f" per {per:g}s"  # an inferred window may change
-    for stated in _declared_limits(grant):
-        # A stated limit stays in force even if the provider allows more. The provider's count includes other users.
-        if isinstance(stated, Bucket) and stated.limit.dimension == reading.dimension and stated.limit.per == per:
-            stated.drain(remaining, grant.granted_at)
-    scope = find_scope(grant, signal)
+    used_up = remaining < 1 or reading.dimension in signal.dimensions
+    outdated = reading.dated and not reading.resets_in  # the answer took longer than its window
+    reported = _find_reported(grant, signal, reading, limit, now, create=not outdated)
+    if reported is None:
+        return used_up
+    reported.mentioned_at = now
+    if outdated:
+        return used_up
+    stamp, refused = find_stamp(grant, reported), signal.event is not Event.OK
+    if stamp is None and reported.confirmed:
+        if refused and reported.dimension == REQUESTS:
+            reported.give_back(1.0)
+        return used_up  # the lease began before the limit was known
+    if reported.confirmed and reported.limit.amount != limit:
+        quota.add_history(now, f"limit of {format_number(limit)} {reading.dimension}, told by {reading.source}")
+    others = sum(key.leases for key in quota.keys) - 1  # they may or may not be included in what remains
+    in_flight = float(others) if reported.dimension == REQUESTS else 0.0
+    resets_in = reading.resets_in
+    if reading.dated and resets_in is not None:
+        resets_in += now - grant.granted_at
+    # Dates have whole seconds.
+    exact = False if reading.dated else None
+    reported.apply_reading(
+        limit, remaining, resets_in, reading.window, grant.granted_at, stamp, in_flight, exact=exact, refused=refused
+    )
+    _compare_with_stated(grant, reported, now)
+    return used_up and reported.believed
+
+
+def _find_reported(
+    grant: Grant, signal: Signal, reading: Reading, limit: float, now: float, *, create: bool
+) -> ReportedLimit | None:
+    """Return the hypothesis that a reading is about; *create* it if there is none. None: there are too many."""
+    quota, scope = grant.key.quota, find_scope(grant, signal)
+    window = "" if reading.window is None else f" per {reading.window:g}s"
     name = f"told {reading.dimension}{window} {scope or ''}".rstrip()
     reported = quota.learned.get(name)
-    if not isinstance(reported, ReportedLimit):
-        if len(quota.learned) >= _MOST_LEARNED:
-            return remaining < 1
-        reported = ReportedLimit(reading.dimension, scope, limit, per)
-        reported.usage.set_aside = reported.dimension != REQUESTS  # until the cost of requests is known
-        quota.learn(name, reported)
-        quota.add_history(now, _lesson(reading, limit, per))
-        others = sum(key.leases for key in quota.keys) - 1  # they may or may not be included in what remains
-        since = float(others) if reported.dimension == REQUESTS else 0.0
+    if isinstance(reported, ReportedLimit):
+        return reported
+    if not create or len(quota.learned) >= _MOST_LEARNED:
+        return None
+    prior = BUCKET if reading.resets_in is None or signal.provider in _BUCKET_PROVIDERS else WINDOW
+    reported = ReportedLimit(reading.dimension, scope, limit, reading.window or USUAL_WINDOW, prior)
+    reported.begin_count(now)
+    reported.usage.set_aside = reported.dimension != REQUESTS  # until the cost of requests is known
+    quota.learn(name, reported)
+    quota.add_history(now, f"limit of {format_number(limit)} {reading.dimension}, told by {reading.source}")
+    return reported
+
+
+def _compare_with_stated(grant: Grant, reported: ReportedLimit, now: float) -> None:
+    """Obey a reported limit if it is lower than the stated one; else it tells only how full that is at the provider."""
+    if reported.believed:
+        reported.obeyed = True
     else:
-        stamp = _stamp(grant, reported)
-        if stamp is None:
-            return remaining < 1  # the lease began before the limit was known
-        since = reported.taken_since(stamp)
-        if reported.limit.amount != limit:
-            quota.add_history(now, _lesson(reading, limit, per))
-    reported.apply_reading(limit, per, remaining, grant.granted_at, since)
-    return remaining < 1 or reading.dimension in signal.dimensions
+        _stop_obeying(grant.key.quota, reported, now)
+    for stated in _declared_limits(grant):
+        if not isinstance(stated, Bucket) or stated.dimension != reported.dimension:
+            continue
+        as_fast = reported.believed_rate >= _AS_FAST / stated.seconds_each
+        if as_fast and reported.shape == BUCKET and reported.limit.amount >= _AS_FAST * stated.largest:
+            reported.obeyed = False
+        elif reported.shape != BUCKET and reported.obeyed:
+            continue  # it stands beside the stated limit, and is the better count
+        if as_fast and reported.believed_rate * _AS_FAST <= 1.0 / stated.seconds_each and reported.believed:
+            stated.drain(reported.left(now) + 1.0, now)  # ``remaining`` is rounded down
 
 
-def _lesson(reading: Reading, limit: float, per: float) -> str:
-    return f"limit of {format_number(limit)} {reading.dimension} in {per:g}s, told by {reading.source}"
+def _stop_obeying(quota: Quota, reported: ReportedLimit, now: float) -> None:
+    """Let a limit go that is not believed. If no other is known, an estimate starts at its rate: not all at once."""
+    reported.obeyed = False
+    if reported.dimension == REQUESTS and not any(
+        state.obeyed and state.dimension == REQUESTS and state.scope in (None, reported.scope) for state in quota.limits
+    ):
+        get_adaptive_rate(quota, reported.scope, 0.0, now).begin_unrefused(reported.believed_rate)
+
+
+def count_admitted(grant: Grant, now: float) -> None:
+    """Count an admitted call as evidence; a hypothesis that it refutes is raised."""
+    quota = grant.key.quota
+    if grant.granted_at > quota.refused_at:
+        quota.refusals = 0
+    quota.admitted_at = max(quota.admitted_at, grant.granted_at)
+    probed = quota.probation and quota.find_probed_scopes(grant.model, grant.granted_at)
+    for state, amount, _, stamp in grant.draws:
+        if probed and isinstance(state, AdaptiveRate):
+            state.on_probed(now)
+        if isinstance(state, SlidingWindow):
+            state.admit(stamp)
+        elif state.dimension != REQUESTS:
+            continue  # how many tokens were admitted is known when they are settled
+        elif isinstance(state, Hypothesis) and state.on_admitted(amount, grant.granted_at, now, stamp[1]):
+            grant.key.quota.add_history(now, f"{_describe(state)}: more was admitted than it allowed")
+        if isinstance(state, ReportedLimit) and not state.believed:
+            _stop_obeying(quota, state, now)
+
+
+def _describe(state: LimitState) -> str:
+    return f"{format_number(state.limit.amount)} {state.limit.dimension} in {state.limit.per:g}s"
 
 
 def _declared_limits(grant: Grant) -> list[LimitState]:
@@ -101,26 +212,168 @@ def _declared_limits(grant: Grant) -> list[LimitState]:
     return [state for state in grant.key.quota.limits_for(grant.model) if not state.learned]
 
 
-def _stamp(grant: Grant, state: LimitState) -> tuple[float, float] | None:
-    return next((draw[3] for draw in grant.draws if draw[0] is state), None)
+def _amount(grant: Grant, state: LimitState) -> float:
+    return next((draw[1] for draw in grant.draws if draw[0] is state), 0.0)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def apply_rate_limit(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:
-    """Learn from a refused call. *starts_a_second* is the recent start rate of this quota."""
+def apply_rate_limit(
+    grant: Grant, signal: Signal, starts_a_second: float, now: float, survived_at: float = -math.inf
+) -> None:
+    """Learn from a refused call. *starts_a_second* is the recent start rate of this quota.
+
+    *survived_at* is the last start of a call that is in flight for much longer than this refusal took.
+    """
     quota = grant.key.quota
     scope = find_scope(grant, signal)
+    roomy = _has_room(grant, now)
     explained = apply_readings(grant, signal, now)
-    at_once = _too_many_at_once(grant, signal, now)
-    delay = signal.delay
-    if not explained and _is_the_rate(grant, signal, at_once, now):
-        found = _learn_rate(grant, scope, signal, starts_a_second, now)
-        delay = found if delay is None else delay
-    if delay is None:
-        delay = 0.0 if explained or at_once else FIRST_COOLDOWN
-    cool_down(quota, now + delay, scope, signal.why, now, probe=_nothing_admitted(quota))
+    expected = False  # a call that tried if a limit is true
+    for state, amount, _, stamp in grant.draws:
+        if isinstance(state, ReportedLimit):
+            expected |= state.is_probe(stamp[1])
+            state.on_refusal(amount, stamp[1], now, surprising=roomy and not explained)
+    at_once = not explained and roomy and _too_many_at_once(grant, signal, now)
+    wait: float | None = 0.0 if explained or expected or at_once else None  # None: unknown
+    if not expected and not (at_once and quota.concurrency is not None and quota.concurrency.known):
+        known = _known_limits(grant, signal, now)
+        doubted = bool(find_rates(quota, scope))
+        if any(_finds_out_itself(state) for state in known) or (
+            known and not doubted and not _is_doubtful(quota, known, grant, now)
+        ):
+            wait = 0.0  # one refill
+        else:
+            wait = learn_rate(grant, scope, signal, known, starts_a_second, now)
+    delay = FIRST_COOLDOWN if wait is None else wait
+    if signal.delay is not None and not is_reset_of_limit(signal):
+        delay = 0.0 if wait is not None and _is_one_refill(grant, signal.delay, now) else signal.delay
+    delay = max(delay, _starve(quota, grant, now, survived_at))
+    cool_down(quota, now + delay, scope, signal.why, now, probe=admits_nothing(quota, delay))
+
+
+def _starve(quota: Quota, grant: Grant, now: float, survived_at: float) -> float:
+    """Return how long to wait after several refusals in a row, whatever is believed: ever longer."""
+    if survived_at > quota.refused_at:
+        quota.refusals, quota.admitted_at = 0, max(quota.admitted_at, survived_at)
+    if grant.granted_at > quota.refused_at:
+        quota.refusals += 1
+        if quota.refusals == 1:
+            quota.admitted_at = max(quota.admitted_at, grant.granted_at)
+    quota.refused_at = now
+    if quota.refusals < _SEVERAL:
+        return 0.0
+    return min(_LONGEST_STARVING, _LONGER_BY * (now - quota.admitted_at))
+
+
+def is_reset_of_limit(signal: Signal) -> bool:
+    """Return True if the delay is only the reset of a reported limit, which is a hypothesis like the rest of it."""
+    return any(
+        reading.limit is not None and reading.remaining is not None and reading.resets_in == signal.delay
+        for reading in signal.readings
+    )
+
+
+def apply_long_limit(grant: Grant, signal: Signal, delay: float, now: float) -> None:
+    """Learn from a call that was refused because a long window is used up; one call goes first when it has ended."""
+    quota, scope = grant.key.quota, find_scope(grant, signal)
+    _known_limits(grant, signal, now)
+    for adaptive in find_rates(quota, scope):
+        stamp = find_stamp(grant, adaptive)
+        if stamp is None:
+            continue
+        if adaptive.admitted >= _WHOLE_WINDOW:
+            adaptive.restart(now + delay)
+        else:
+            adaptive.on_refusal(stamp, grant.granted_at, now)
+            mark_as_untaken(grant, adaptive)
+    cool_down(quota, now + delay, scope, signal.why, now, probe=True)
+
+
+def _has_room(grant: Grant, now: float) -> bool:
+    """Return True if much was left of all known limits, so that the rate does not explain a refusal."""
+    return all(
+        state.left(now) >= max(_ROOM, _ROOMY * state.limit.largest)
+        for state in grant.key.quota.limits_for(grant.model)
+        if state.dimension == REQUESTS and not isinstance(state, AdaptiveRate)
+    )
+
+
+def _known_limits(grant: Grant, signal: Signal, now: float) -> list[LimitState]:
+    """Empty the limits of the refused dimension whose rate is known, since the provider counts more; return them."""
+    tokens = any(dimension != DIMENSIONS[REQUESTS] for dimension in signal.dimensions)
+    known: list[LimitState] = []
+    for state in grant.key.quota.limits_for(grant.model):
+        if (state.dimension != REQUESTS) != tokens or isinstance(state, AdaptiveRate):
+            continue
+        stamp, amount = find_stamp(grant, state), _amount(grant, state)
+        if isinstance(state, Bucket):
+            state.refuse(stamp, amount, grant.granted_at)
+        elif isinstance(state, (SlidingWindow, CalendarWindow)):
+            state.refuse(stamp, amount, now, now - grant.granted_at)
+            mark_as_untaken(grant, state)
+        elif isinstance(state, ReportedLimit):
+            if not state.obeyed:
+                continue
+            state.drain(grant.granted_at, stamp)
+        known.append(state)
+    return known
+
+
+def find_known_width(quota: Quota, latency: float) -> float | None:
+    """Return how many calls at once the known limits allow: as many as start in the time of an answer, or are left.
+
+    None if no limit is known.
+    """
+    widths = []
+    for state in quota.unscoped:
+        if state.dimension != REQUESTS or state.limit.per == "day" or not state.obeyed:
+            continue
+        if isinstance(state, AdaptiveRate) and state.searching:
+            continue
+        needed = state.limit.amount / float(state.limit.per) * latency
+        if isinstance(state, ReportedLimit):
+            # One answer alone does not tell the rate if much is used that this process did not use.
+            needed = max(state.remaining, needed if state.confirmed > 1 else 0.0)
+        elif not isinstance(state, AdaptiveRate):
+            needed = max(needed, state.limit.largest)
+        widths.append(needed)
+    return min(widths, default=None)
+
+
+def _finds_out_itself(state: LimitState) -> bool:
+    """Return True for a window, which reduces what it allows after a refusal."""
+    return isinstance(state, CalendarWindow) or (isinstance(state, SlidingWindow) and state.is_window is not False)
+
+
+def _is_doubtful(quota: Quota, known: list[LimitState], grant: Grant, now: float) -> bool:
+    """Return True if refusals are too frequent to be chance, although the known limits were kept.
+
+    Wald's sequential test in Page's form: each refusal counts for a limit that refuses one call in ten, each admitted
+    call for one that refuses one in a hundred, and the sum never falls below zero.
+    """
+    taken = max(getattr(state, "taken", 0.0) for state in known)
+    if grant.granted_at > quota.struck_at:  # else its burst is already known
+        admitted = max(0.0, taken - quota.struck_taken - 1.0)  # all but this one
+        quota.suspicion = max(0.0, quota.suspicion - _CLEARED_BY * admitted) + _STRIKE
+        quota.struck_at, quota.struck_taken = now, taken
+    return quota.suspicion >= _DOUBT
+
+
+def _is_one_refill(grant: Grant, delay: float, now: float) -> bool:
+    """Return True if *delay* is what the limits themselves ask for, rounded up to whole seconds; once in a while."""
+    quota = grant.key.quota
+    if not float(delay).is_integer() or now - quota.rounded_at < _ROUNDED_EVERY * delay:
+        return False
+    ready = max(
+        (state.ready_at(1.0, now) for state in quota.limits_for(grant.model) if state.dimension == REQUESTS),
+        default=now,
+    )
+    if not delay - 1.0 < ready - now <= delay:
+        return False
+    quota.rounded_at = now
+    return True
 
 
 def _too_many_at_once(grant: Grant, signal: Signal, now: float) -> bool:
@@ -128,73 +381,18 @@ def _too_many_at_once(grant: Grant, signal: Signal, now: float) -> bool:
     if not grant.key.auto or quota.concurrency is None:
         return False
     before = quota.concurrency.slots
-    found = quota.concurrency.on_refusal(grant.token)
+    found = quota.concurrency.on_refusal(grant.token, now)
     if quota.concurrency.slots != before:
         quota.add_history(now, f"slots {quota.concurrency.slots}: more at once were refused ({signal.why})")
     return found
-
-
-def _is_the_rate(grant: Grant, signal: Signal, at_once: bool, now: float) -> bool:
-    """Return True if an unexplained refusal is to be attributed to the request rate."""
-    quota = grant.key.quota
-    if at_once and quota.concurrency is not None and quota.concurrency.known:
-        return False
-    tokens = any(dimension != DIMENSIONS[REQUESTS] for dimension in signal.dimensions)
-    stated = [state for state in _declared_limits(grant) if (state.dimension != REQUESTS) == tokens]
-    for state in stated:
-        if isinstance(state, Bucket):
-            state.drain(0.0, grant.granted_at)  # the provider counts more than this pool does
-    if not stated:
-        return True
-    if grant.granted_at > quota.struck_at:  # else its burst is already known
-        quota.strikes = 1 if now - quota.struck_at > _STRUCK_LATELY else quota.strikes + 1
-        quota.struck_at = now
-    return quota.strikes >= _STRIKES
-
-
-def _learn_rate(grant: Grant, scope: str | None, signal: Signal, starts_a_second: float, now: float) -> float | None:
-    """Learn the rate from a refusal. Return how long to cool down; None: unknown."""
-    quota = grant.key.quota
-    adaptive = quota.learned.get(_rate_name(scope))
-    if not isinstance(adaptive, AdaptiveRate):
-        get_adaptive_rate(quota, scope, starts_a_second, now, lag=now - grant.granted_at)
-        quota.add_history(now, f"looking for the rate: refused ({signal.why})")
-        return None
-    stamp = _stamp(grant, adaptive)
-    if stamp is None or not adaptive.on_refusal(stamp, grant.granted_at, now):
-        return 0.0  # it began before the known refusal
-    quota.add_history(now, f"{adaptive}: refused ({signal.why})")
-    if adaptive.row == 0:
-        return min(FIRST_COOLDOWN, 3.0 / adaptive.rate)
-    return float(min(_LONGEST_COOLDOWN, FIRST_COOLDOWN * _LONGER ** min(adaptive.row - 1, 20)))
-
-
-def get_adaptive_rate(
-    quota: Quota, scope: str | None, starts_a_second: float, now: float, lag: float = 0.0
-) -> AdaptiveRate:
-    """Return the adaptive rate of a quota; create it if there is none."""
-    adaptive = quota.learned.get(_rate_name(scope))
-    if not isinstance(adaptive, AdaptiveRate):
-        adaptive = AdaptiveRate(scope, now, starts_a_second, lag)
-        quota.learn(_rate_name(scope), adaptive)
-    return adaptive
-
-
-def _rate_name(scope: str | None) -> str:
-    return f"pace {scope or ''}".rstrip()
-
-
-def _nothing_admitted(quota: Quota) -> bool:
-    """Return True if calls were refused repeatedly with none admitted between: one should then go first."""
-    return any(isinstance(state, AdaptiveRate) and state.row for state in quota.learned.values())
 
 
 def slow_down(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:
     """Halve the rate once per burst, because traffic grew too fast."""
     quota = grant.key.quota
     scope = find_scope(grant, signal)
-    known = isinstance(quota.learned.get(_rate_name(scope)), AdaptiveRate)
+    known = has_rate(quota, scope)
     adaptive = get_adaptive_rate(quota, scope, starts_a_second, now)
-    if adaptive.slow_down(_stamp(grant, adaptive), starts_a_second, now, known=known):
+    if adaptive.slow_down(find_stamp(grant, adaptive), starts_a_second, now, known=known):
         quota.add_history(now, f"{adaptive}: traffic grew too fast ({signal.why})")
     cool_down(quota, now + (FIRST_COOLDOWN if signal.delay is None else signal.delay), scope, signal.why, now)

@@ -1,140 +1,484 @@
-"""A limit that the provider reports in its answers: its size and how much is left."""
+"""A limit that the provider reports in its answers: its size, how much is left, and when it is renewed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from ....util.durations import format_rough_duration
 from ...limit import Limit
-from ..limits.base import FOREVER, ROUNDING, LimitState
+from ..cost import REQUESTS
+from ..limits.allowance import Allowance
+from ..limits.base import FOREVER, ROUNDING, pack_instant, unpack_instant
 from ..limits.bucket import heaviest
+from .hypothesis import REPORTED, Hypothesis
+from .limit_probe import LimitProbe
+from .recent_starts import RecentStarts
+from .reset_evidence import BUCKET, SLIDING, TRAVEL, WINDOW, ResetEvidence
 
-# Kept unused of what is reported as left: an answer is as old as its call, and counts may be rounded.
-_SPARE = 1.0
+USUAL_WINDOW = 60.0
 
-_WINDOWS = (1.0, 10.0, 60.0, 3_600.0, 86_400.0)
-_USUAL_WINDOW = 60.0
-_TELLS = 0.2  # share of the limit in use from which the figures are meaningful
+# Kept unused of a bucket: calls do not reach the provider at the intervals at which they start.
+_BEHIND, _MOST_BEHIND = 0.02, 1.0  # seconds of its refill; but at most this many requests
+# Seconds after its announced end at which a window is taken to be renewed, if that is exact or rounded.
+_LATE, _LATE_ROUNDED = 0.01, 0.05
+_MEASURABLE = 0.1  # of its window must have passed for what was admitted to measure a rate
+_DOUBLES_EVERY = 0.03  # seconds at the beginning of a window in which twice as many calls start
+_RENEWED = 0.5  # share of the limit that is left at the beginning of a window, at least
+_NEW = 0.9  # share of the window that is left then, at least
+_TOGETHER = 0.05  # seconds: calls that start within them may arrive in any order
+
+# Trust: a limit is obeyed while it is above the least, renewed as announced when it is sure, and no longer tried when
+# it has the most.
+_AT_FIRST, _LEAST, _SURE, _MOST = 1.0, -1.0, 2.0, 3.0
+_UNEXPECTED, _UNEXPECTED_SHARE = 3.0, 0.3  # requests left, and share of the limit, that rounding does not explain
+_SHORT = 4.0  # times as much as is left was expected: the bucket holds less, or refills more slowly
 
 
-class ReportedLimit(LimitState):
-    """Continuous refill, corrected by every answer.
+# Of a draw: ``empty_at`` before it, its place, and its group: when that began, its first place, what was in use then.
+Stamp = tuple[float, float, float, float, float]
 
-    An answer describes the moment at which its call arrived. What was started since is taken, and what has flowed in
-    since is available: so the bucket counts all it gave (``taken``), and each draw keeps the count of its time. A
-    request that needs more than the limit holds starts when it is full.
+
+class ReportedLimit(Hypothesis):
+    """What is left by the last answer, less what was started since, plus what is renewed since.
+
+    An answer describes the moment at which its call arrived. So each draw keeps what was taken until then (its place),
+    and of a window what was in use then. How the limit is renewed is learned from the answers (``ResetEvidence``).
+
+    While it is not *obeyed*, it allows everything: a stated limit is lower.
     """
 
-    __slots__ = ("empty_at", "fill_time", "heard_at", "heard_taken", "per", "seconds_each", "taken")
+    __slots__ = (
+        *("_group", "_mark", "_suspected", "allowance", "empty_at", "evidence", "fill_time", "heard_at", "heard_taken"),
+        *("hint", "least_rate", "mentioned_at", "obeyed", "per", "probe", "remaining", "renewed_at", "renews"),
+        *("seconds_each", "slides", "starts", "taken", "total", "trust", "usable"),
+    )
 
-    learned = True
+    source = REPORTED
 
-    def __init__(self, dimension: str, scope: str | None, amount: float, per: float) -> None:
-        super().__init__(_limit(dimension, scope, amount, per))
-        self.largest = FOREVER  # a learned limit never makes a request infeasible
-        self.empty_at = -FOREVER
-        self.taken = 0.0
+    def __init__(
+        self, dimension: str, scope: str | None, amount: float, per: float = USUAL_WINDOW, prior: str = BUCKET
+    ) -> None:
+        super().__init__(_limit(dimension, scope, amount, per), -FOREVER)
+        self.evidence = ResetEvidence(prior)
+        self.hint: float | None = None  # the window according to the answer's words or the dialect
+        self.least_rate = 0.0  # that was admitted since the last refusal
+        self.obeyed = True
+        self.mentioned_at = -FOREVER  # when an answer last reported it
+        self.taken = 0.0  # all that was started
         self.heard_at = -FOREVER  # start of the newest call whose answer was applied
-        self.heard_taken = 0.0  # the count of that call
+        self.heard_taken = 0.0  # the place of that call
+        # Of a bucket: when it was or will be empty.
+        self.empty_at = -FOREVER
+        # Of a window: what was left at that call, when it is renewed, the recent starts, and how many may be in use.
+        self.remaining = amount
+        self.renewed_at = -FOREVER
+        self.starts = RecentStarts()
+        self.allowance = amount
+        self.usable = Allowance(amount, per)  # of a window that begins anew: others may use the rest
+        self._mark = 0.0  # taken when the last burst of refusals began
+        self.trust = _AT_FIRST
+        self.renews = False  # all of it, at the end of its window
+        self.slides = False  # only the oldest calls leave the window, one after the other
+        self._suspected = (FOREVER, FOREVER)  # end of a window after which a call was refused, and when that started
+        self.total = FOREVER  # in this window: the least of what was left and what had been taken together
+        self.probe = LimitProbe()
+        self._group = (-FOREVER, 0.0, 0.0)  # of calls that started together: when, its first place, what was in use
         self._measure(amount, per)
 
     def _measure(self, amount: float, per: float) -> None:
+        if (amount, per) != (self.limit.amount, self.limit.per):
+            self.usable = self.usable if amount == self.limit.amount else Allowance(amount, per)
+            self.usable.per = per
+            self.limit = _limit(self.limit.dimension, self.scope, amount, per)
         self.per = per
         self.seconds_each = per / amount
-        self.fill_time = per
+        self.fill_time = self._held() * self.seconds_each
         self.heaviest = heaviest(amount, per, self.seconds_each)
+
+    @property
+    def shape(self) -> str:
+        return self.evidence.shape
+
+    @property
+    def believed(self) -> bool:
+        """True unless its numbers contradict each other, or what was admitted and refused."""
+        return self.trust > _LEAST and not self.evidence.is_unbelievable
+
+    @property
+    def is_sure(self) -> bool:
+        """True if the limit was renewed as announced."""
+        return self.trust >= _SURE
+
+    @property
+    def believed_rate(self) -> float:
+        return 1.0 / self.seconds_each
+
+    @property
+    def capacity(self) -> float:
+        # The end of one window and the beginning of the next may fall together.
+        return self._held() if self.shape == BUCKET else 2.0 * self.limit.amount
+
+    def _held(self) -> float:
+        """Return what there is at once at most: a bucket may hold less than the limit."""
+        return self.limit.amount - (self.evidence.spare if self.shape == BUCKET else 0.0)
 
     # -- LimitState -------------------------------------------------------------------------------------------
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
-        need += extra
-        before, most, full = self.empty_at, self.limit.amount, now - self.fill_time
-        at = (before if before > full else full) + (need if need < most else most) * self.seconds_each
-        return at if at > now + ROUNDING else now
+        if not self.obeyed:
+            return now
+        at = self._find_ready(min(need + extra, self._held()), now)
+        if at <= now + ROUNDING:
+            return now
+        return max(now, min(at, self.probe.at)) if self._may_probe() and self.probe.is_worth_it(at) else at
 
-    def reserve(self, need: float, now: float) -> tuple[float, float] | None:
-        before, most, full = self.empty_at, self.limit.amount, now - self.fill_time
-        empty_at = before if before > full else full
-        if empty_at + (need if need < most else most) * self.seconds_each > now + ROUNDING:
-            return None
-        self.empty_at = empty_at + need * self.seconds_each
-        self.taken += need
-        return before, self.taken
+    def _find_ready(self, need: float, now: float) -> float:
+        if self.shape == BUCKET:
+            return max(self.empty_at, now - self.fill_time) + need * self.seconds_each
+        return self._window_ready_at(need, now)
 
-    def take(self, need: float, now: float) -> tuple[float, float]:
+    def _may_probe(self) -> bool:
+        """Return True if a call may try if the limit is true."""
+        return self.trust < _MOST and self.dimension == REQUESTS
+
+    def _window_ready_at(self, need: float, now: float) -> float:
+        at = now
+        if self.shape == WINDOW and now < self.renewed_at:
+            if need <= self.remaining - (self.taken - self.heard_taken) and self._fits(need):
+                return now
+            at = self.renewed_at
+        if self.shape == WINDOW and self.renews and self.is_sure:
+            return self._renewed_ready_at(need, at)
+        self._forget(now)
+        over = self.starts.used + need - self.allowance
+        if over <= 0:
+            return at
+        kept_for = self._kept_for()
+        starts = self.starts.entries
+        last = starts[-1][0] if starts else -FOREVER
+        # Nothing was started since the window ended, or it has left: one finds out.
+        all_left = max(at, self.renewed_at if last < self.renewed_at else last + kept_for)
+        for started, amount in starts:
+            over -= amount
+            if over <= 0:
+                return min(all_left, max(at, started + kept_for))
+        return all_left
+
+    def _kept_for(self) -> float:
+        """Return how long a start counts: calls do not reach the provider at the intervals at which they start."""
+        return self.per + min(_LATE_ROUNDED, self.per / 20)
+
+    def _renewed_ready_at(self, need: float, at: float) -> float:
+        """Return when *need* fits into a window whose beginning is known: all of it is there at once."""
+        windows = max(0.0, (at - self.renewed_at) // self.per)
+        used = self._used_since(began_at := self.renewed_at + windows * self.per)
+        if used + need > max(self.usable.value, min(need, self.limit.amount)):
+            return began_at + self.per + _LATE
+        # One goes first, then twice as many each time: if the window has not ended yet, not all of them are refused.
+        return max(at, began_at + min(_DOUBLES_EVERY, self.per / 40) * math.log2(max(1.0, used + need)))
+
+    def _fits(self, need: float) -> bool:
+        """Return False if more would start in a window than it allows, whatever the answers say is left."""
+        counts = self.renews and self.is_sure and not self.starts.merges  # else those of the last window count too
+        return not counts or self._used_since(self.renewed_at - self._kept_for()) + need <= self.limit.amount
+
+    def _used_since(self, at: float) -> float:
+        return sum(amount for started, amount in self.starts.entries if started >= at)
+
+    def _forget(self, now: float) -> None:
+        self.starts.forget_until(now - self._kept_for())
+
+    def take(self, need: float, now: float) -> Stamp:
         before = self.empty_at
-        self.empty_at = max(before, now - self.fill_time) + need * self.seconds_each
         self.taken += need
-        return before, self.taken
+        if self.probe.blocked_at < FOREVER:
+            early = self._find_ready(min(need, self._held()), now) - now
+            self.probe.on_start(early, self.taken, self.evidence.precision, now, tries=self._may_probe())
+        if now - self._group[0] > _TOGETHER:
+            self._forget(now)
+            self._group = (now, self.taken, self.starts.used + need)
+        self.empty_at = max(before, now - self.fill_time) + need * self.seconds_each
+        if self.shape != BUCKET:
+            self._note_start(need, now)
+            self.usable.on_take(now)
+        if self.left(now) < 1.0:
+            self.probe.note_blocked(now)
+        return before, self.taken, *self._group
 
-    def undo(self, stamp: tuple[float, float], need: float) -> None:
+    def _note_start(self, need: float, now: float) -> None:
+        self._forget(now)
+        self.starts.add(need, now)
+
+    def undo(self, stamp: Stamp, need: float) -> None:
         self.empty_at = stamp[0]
         self.taken -= need
+        self._drop(need)
+        self.probe.on_undo(stamp[1])
 
-    def correct(self, stamp: tuple[float, float], by: float, now: float) -> tuple[float, float]:
+    def _drop(self, amount: float) -> None:
+        """Take *amount* out of the recent starts."""
+        if self.shape != BUCKET:  # which has none
+            self.starts.drop(amount)
+
+    def correct(self, stamp: Stamp, by: float, now: float) -> Stamp:
         # Reports since the call began include its true cost. And ``taken`` keeps the amount as taken, or later draws
         # would seem to have taken another amount.
         if stamp[1] > self.heard_taken:
             self.empty_at = max(self.empty_at, now - self.fill_time) + by * self.seconds_each
+            self.remaining -= by
+        if by < 0:
+            self._drop(-by)
+        elif self.shape != BUCKET:
+            self._note_start(by, now)
         return stamp
 
     def left(self, now: float) -> float:
-        return min(self.limit.amount, (now - self.empty_at) / self.seconds_each)
+        if self.shape == BUCKET:
+            return min(self._held(), (now - self.empty_at) / self.seconds_each)
+        if self.shape == WINDOW and now < self.renewed_at:
+            return self.remaining - (self.taken - self.heard_taken)
+        if self._find_ready(1.0, now) <= now:
+            return max(1.0, self.allowance - self.starts.used)
+        return min(0.0, self.allowance - self.starts.used)
+
+    def certainty(self, now: float) -> str:
+        if self.heard_at == -FOREVER:
+            return "no answer yet"
+        return f"last answer {format_rough_duration(max(0.0, now - self.heard_at))} ago"
 
     # -- answers ----------------------------------------------------------------------------------------------
 
-    def apply_reading(self, amount: float, per: float, remaining: float, started_at: float, since: float) -> None:
-        """Apply that so much remained at *started_at*; *since* then that much was taken. Ignore older answers."""
-        if started_at < self.heard_at:
-            return
-        self.heard_at = started_at
-        self.heard_taken = self.taken - since
-        if (amount, per) != (self.limit.amount, self.per):
-            self.limit = _limit(self.limit.dimension, self.scope, amount, per)
-            self._measure(amount, per)
-        spare = min(_SPARE, amount / 10) if self.dimension == 0 else 0.0
-        self.empty_at = started_at - (min(remaining, amount) - spare - since) * self.seconds_each
+    def apply_reading(
+        self,
+        amount: float,
+        remaining: float,
+        resets_in: float | None,
+        hint: float | None,
+        started_at: float,
+        stamp: Stamp | None,
+        in_flight: float = 0.0,
+        *,
+        exact: bool | None = None,
+        refused: bool = False,
+    ) -> None:
+        """Apply what an answer reports: so much was left after the call that started then. Ignore older answers.
 
-    def taken_since(self, stamp: tuple[float, float]) -> float:
-        """Return what was taken after the draw with that stamp."""
-        return max(0.0, self.taken - stamp[1])
+        *stamp* is that of its draw. None: it began before the limit was known, as did so many others *in_flight*.
+        """
+        together, place, used = (started_at, self.taken - in_flight, 1.0 + in_flight) if stamp is None else stamp[2:]
+        if refused and self.shape == WINDOW and started_at >= self.renewed_at:
+            self._suspected = (self.renewed_at, started_at)
+        elif self._suspected[0] <= started_at < self._suspected[1] and not self._is_new(amount, remaining, resets_in):
+            self.slides, self.renews = True, False  # a call before the refused ones was admitted, and little was left
+        if together < self.heard_at:
+            return
+        if together == self.heard_at and remaining <= self.remaining:
+            if resets_in is not None and resets_in > 0:
+                self._set_renewal(started_at, resets_in)
+            return
+        if amount != self.limit.amount:
+            self.evidence.forget()
+            self.least_rate = 0.0
+        remaining = min(remaining, amount)
+        self._compare(amount, remaining, resets_in, together, place, used, refused)
+        self.heard_at, self.heard_taken, self.hint = together, place, hint
+        if resets_in is not None and resets_in > 0:
+            exact = not float(resets_in).is_integer() if exact is None else exact
+            own = used if stamp is None and self.dimension == REQUESTS else FOREVER
+            self.evidence.add(amount, amount - remaining, resets_in, started_at, exact=exact, own=own, hint=hint)
+        self._measure(amount, self._find_per(amount))
+        self.confirmed += 1
+        level = self.level_at_answer(remaining, resets_in)
+        if self.dimension == 0:
+            level -= min(_MOST_BEHIND, amount / 10, _BEHIND * self.believed_rate)
+        self.empty_at = started_at - (level - (self.taken - place)) * self.seconds_each
+        self.remaining = remaining
+        if resets_in is not None:
+            self._set_renewal(started_at, resets_in)
+        self.allowance = min(amount, remaining + used)
+        if self.left(started_at) <= -1.0:  # by the calls in flight, of which some may be refused
+            self.probe.note_blocked(started_at)
+
+    def _set_renewal(self, started_at: float, resets_in: float) -> None:
+        """Set when the window ends: the answers in it agree on that, but for rounding and the time a call travels."""
+        precision = self.evidence.precision
+        late = min(_LATE if precision < 1.0 else _LATE_ROUNDED, self.per / 20)
+        renewed_at = started_at + resets_in + late
+        if started_at < self.renewed_at and abs(renewed_at - self.renewed_at) <= 1.1 * precision + TRAVEL:
+            # A call arrives after its start, so that its window seems to end early; rounding up does the opposite.
+            renewed_at = (max if precision < 1.0 else min)(renewed_at, self.renewed_at)
+        self.renewed_at = renewed_at
+
+    def _compare(
+        self,
+        amount: float,
+        remaining: float,
+        resets_in: float | None,
+        at: float,
+        place: float,
+        used: float,
+        refused: bool,
+    ) -> None:
+        """Compare what an answer reports with what was expected, and trust the limit more or less."""
+        if not self.confirmed or amount != self.limit.amount or at == self.heard_at:
+            return
+        unexpected = max(_UNEXPECTED, _UNEXPECTED_SHARE * amount)
+        if self.shape == BUCKET:
+            refill = (at - self.heard_at) / self.seconds_each
+            expected = min(self._held(), self.remaining + refill) - (place - self.heard_taken)
+            if remaining > expected + unexpected:
+                self.trust -= 0.5
+            elif self.dimension == REQUESTS and expected - (self.taken - place) > _SHORT * (remaining + _UNEXPECTED):
+                flowed_in = max(1.0, remaining + 1.0 - self.remaining + place - self.heard_taken)
+                held = max(remaining, self.remaining) + place - self.heard_taken + 1.0
+                self.evidence.note_shortfall(flowed_in / (at - self.heard_at), amount - held)
+            elif refill > _UNEXPECTED and expected >= 1.0:
+                self.trust = min(_MOST, self.trust + 0.2)
+        elif self.shape == SLIDING:
+            self.trust -= remaining + used > amount + unexpected
+        elif at < self.renewed_at - 1.1 * self.evidence.precision - TRAVEL:
+            # Nothing is renewed before the end of a window: what is left and what was taken never grow together.
+            total = self.remaining + self.heard_taken
+            self.trust -= 0.5 * (total > self.total + unexpected)
+            self.total = min(self.total, total)
+        elif at >= self.renewed_at or remaining + place > self.total + unexpected:
+            self.total = FOREVER
+            if self._is_new(amount, remaining, resets_in):
+                self.renews = not self.slides
+                self.trust = min(_MOST, self.trust + (remaining >= _RENEWED * amount))
+            elif refused:
+                # The window ends later than announced; or it slides, so that only the oldest calls leave it.
+                late = resets_in is not None and resets_in > max(2 * TRAVEL, 0.05 * self.per)
+                self.renews = False
+                self.trust -= 1.0 if late else 0.3
+
+    def _is_new(self, amount: float, remaining: float, resets_in: float | None) -> bool:
+        """Return True if a window has begun: much is left, or it ends so late that others have used it already."""
+        least = _NEW * self.per + self.evidence.precision  # it may be rounded up
+        return remaining >= _RENEWED * amount or (resets_in is not None and resets_in >= least)
+
+    def level_at_answer(self, remaining: float, resets_in: float | None) -> float:
+        """Return what was left with its fraction, which the reset of a bucket tells: ``remaining`` is rounded down."""
+        if self.shape != BUCKET or resets_in is None or resets_in <= 0 or self.evidence.precision >= 1.0:
+            return remaining
+        return min(max(remaining, self._held() - resets_in * self.believed_rate), remaining + 1.0)
+
+    def _find_per(self, amount: float) -> float:
+        per = self.evidence.find_window(amount, self.hint) or self.hint or USUAL_WINDOW
+        return min(per, amount / self.least_rate) if self.least_rate else per
+
+    def yield_to_evidence(self, now: float) -> None:
+        elapsed = now - self.since
+        if elapsed < _MEASURABLE * self.per:
+            self.trust, self.obeyed = _LEAST, False  # its amount is wrong
+            return
+        self.least_rate = max(self.believed_rate, (self.admitted - self.capacity) / elapsed)
+        self._measure(self.limit.amount, self.limit.amount / self.least_rate)
+
+    def is_probe(self, place: float) -> bool:
+        """Return True if that call started although nothing seemed to be left, to try if that is true."""
+        return self.obeyed and place == self.probe.place
+
+    def on_admitted(self, amount: float, started_at: float, now: float, _place: float = -2.0) -> bool:
+        if _place == self.probe.place:
+            self.trust -= 2.0
+        return super().on_admitted(amount, started_at, now)
+
+    def on_refusal(self, amount: float, place: float, now: float, *, surprising: bool) -> None:
+        """Note that a call was refused: it used nothing, and the limit may be lower than what was admitted before.
+
+        *surprising*: much seemed to be left.
+        """
+        if place == self.probe.place:
+            self.trust = min(_MOST, self.trust + 0.5)
+        elif surprising and place > self.heard_taken:
+            self.trust -= 1.0
+        if place > self.heard_taken:  # else what the answers say is left includes it
+            self.give_back(amount)
+        self._drop(amount)
+        if self.renews and self.renewed_at - now > (1.0 - _NEW) * self.per:  # else the last window has not ended yet
+            used = self._used_since(self.renewed_at - (2.0 - _NEW) * self.per)
+            self.usable.lower(used, now, burst_known=place <= self._mark)
+        self._mark = self._mark if place <= self._mark else self.taken
+        self.least_rate = 0.0
+        self.begin_count(now)
+
+    def give_back(self, amount: float) -> None:
+        """Note that a call took nothing that was taken to be in flight since the last answer."""
+        self.empty_at -= amount * self.seconds_each
+        self.remaining += amount
+
+    def drain(self, at: float, stamp: Stamp | None) -> None:
+        """Note that nothing was left at a refused call that started then."""
+        place = self.taken if stamp is None else stamp[1]
+        self.empty_at = max(self.empty_at, at + (self.taken - place) * self.seconds_each)
+        if at >= self.heard_at:
+            self.remaining = min(self.remaining, max(0.0, place - self.heard_taken))
+            self.allowance = min(self.allowance, self.starts.used)
 
     # -- storage ----------------------------------------------------------------------------------------------
 
     def pack(self) -> dict[str, Any]:
         return {
             "learned": ["told", self.limit.dimension, self.scope, self.limit.amount, self.per],
-            "empty_at": None if self.empty_at == -FOREVER else self.empty_at,
-            "heard_at": None if self.heard_at == -FOREVER else self.heard_at,
+            "empty_at": pack_instant(self.empty_at),
+            "renewed_at": pack_instant(self.renewed_at),
+            "heard_at": pack_instant(self.heard_at),
+            "mentioned_at": pack_instant(self.mentioned_at),
             "heard_taken": self.heard_taken,
             "taken": self.taken,
+            "remaining": self.remaining,
+            "allowance": self.allowance,
+            "starts": list(self.starts.entries),
+            "hint": self.hint,
+            "least_rate": self.least_rate,
+            "obeyed": self.obeyed,
+            "trust": self.trust,
+            "renews": self.renews,
+            "slides": self.slides,
+            "total": pack_instant(self.total),
+            "blocked_at": pack_instant(self.probe.blocked_at),
+            **self.usable.pack("usable"),
+            "mark": self._mark,
+            "probe": [self.probe.place, self.probe.step],
+            "evidence": self.evidence.pack(),
+            "anchor": self.evidence.anchor,
+            **self.pack_evidence(),
         }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
-        _, dimension, _, amount, per = packed["learned"]
-        if (amount, per) != (self.limit.amount, self.per):
-            self.limit = _limit(dimension, self.scope, amount, per)
-            self._measure(amount, per)
-        self.empty_at = -FOREVER if packed["empty_at"] is None else packed["empty_at"]
-        self.heard_at = -FOREVER if packed["heard_at"] is None else packed["heard_at"]
+        """Load a record; those of earlier versions have fewer fields."""
+        _, _, _, amount, per = packed["learned"]
+        self._measure(amount, per)
+        self.empty_at = unpack_instant(packed["empty_at"])
+        self.renewed_at = unpack_instant(packed.get("renewed_at"))
+        self.heard_at = unpack_instant(packed["heard_at"])
+        self.mentioned_at = unpack_instant(packed.get("mentioned_at", packed["heard_at"]))
         self.heard_taken, self.taken = packed["heard_taken"], packed["taken"]
+        self.remaining = packed.get("remaining", amount)
+        self.allowance = packed.get("allowance", amount)
+        self.starts = RecentStarts(packed.get("starts", ()))
+        self.hint = packed.get("hint")
+        self.least_rate = packed.get("least_rate", 0.0)
+        self.obeyed = packed.get("obeyed", True)
+        self.trust = packed.get("trust", _AT_FIRST)
+        self.renews = packed.get("renews", False)
+        self.slides = packed.get("slides", False)
+        self.total = unpack_instant(packed.get("total"), FOREVER)
+        self.probe.blocked_at = unpack_instant(packed.get("blocked_at"), FOREVER)
+        self.usable.unpack(packed, "usable")
+        self._mark = packed.get("mark", 0.0)
+        self.probe.place, self.probe.step = packed.get("probe", (self.probe.place, self.probe.step))
+        if "evidence" in packed:
+            self.evidence.unpack(packed["evidence"], packed.get("anchor"))
+        self.unpack_evidence(packed)
 
     def reset(self) -> None:
-        self.empty_at = -FOREVER
+        self.empty_at = self.renewed_at = -FOREVER
+        self.starts = RecentStarts()
 
 
 def _limit(dimension: str, scope: str | None, amount: float, per: float) -> Limit:
     return Limit(dimension, amount, per=per, burst=max(1.0, amount), model=scope)
-
-
-def infer_window(limit: float, remaining: float, resets_in: float | None) -> float:
-    """Infer the window of a limit from its figures: what was used is back after *resets_in* seconds.
-
-    Only usual lengths are accepted, and a minute where the figures prove little: for a window that restarts at an
-    instant, a little use early on would look like an hour.
-    """
-    used = limit - remaining
-    if resets_in is None or resets_in <= 0 or used < _TELLS * limit:
-        return _USUAL_WINDOW
-    estimate = resets_in * limit / used
-    return next((window for window in _WINDOWS if 0.7 <= estimate / window <= 1.4), _USUAL_WINDOW)

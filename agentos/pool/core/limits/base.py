@@ -28,6 +28,9 @@ class LimitState:
 
     refills = True  # within its window, so that a waiting request can claim the refill
     learned = False  # not stated by the user
+    obeyed = True  # False: it is known, but allows everything
+    counts_starts = False  # True: calls that started before it was known do not count
+    source = "stated"  # or "reported" by the provider's answers, or "estimated" from refusals
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
@@ -57,9 +60,17 @@ class LimitState:
         """Add *by* (below zero: give back) to what was taken under *stamp*. Return its new stamp."""
         raise NotImplementedError
 
+    def on_admitted(self, amount: float, started_at: float, now: float, place: float = 0.0) -> bool:
+        """Count a call that was admitted as evidence. Return True if that refutes the limit, which is then raised."""
+        return False
+
     def left(self, now: float) -> float:
         """Return how much can be taken now; below zero after an overrun."""
         raise NotImplementedError
+
+    def certainty(self, now: float) -> str:
+        """Return how sure the limit is, as a short phrase for people."""
+        return "as configured"
 
     def pack(self) -> dict[str, Any]:
         """Return the usage as plain data for a store. Stamps stay valid in a process that unpacks it."""
@@ -77,3 +88,13 @@ class LimitState:
 def format_number(amount: float) -> str:
     """Format a number for people."""
     return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.4g}"
+
+
+def pack_instant(instant: float) -> float | None:
+    """Return an instant for a store; never, in either direction, is None."""
+    return None if instant in (FOREVER, -FOREVER) else instant
+
+
+def unpack_instant(packed: float | None, never: float = -FOREVER) -> float:
+    """Return the instant that ``pack_instant`` stored."""
+    return never if packed is None else packed

@@ -10,6 +10,7 @@ from .base import FOREVER, ROUNDING, LimitState
 
 _LONGEST_DEBT = 86_400.0  # seconds for which one request can exhaust a limit, unless its window is longer
 _PEAKS = 32
+_JITTER = 0.01  # seconds
 
 
 class Bucket(LimitState):
@@ -133,9 +134,22 @@ class Bucket(LimitState):
     def left(self, now: float) -> float:
         return min(self.largest, (now - self.empty_at) / self.seconds_each)
 
-    def drain(self, left: float, at: float) -> None:
-        """Lower the level to what the provider reports as left at that instant."""
-        self.empty_at = max(self.empty_at, at - left * self.seconds_each)
+    @property
+    def taken(self) -> float:
+        """How often something was taken."""
+        return float(self._takes)
+
+    def drain(self, left: float, at: float, stamp: Any = None) -> None:
+        """Lower the level to what the provider reports as left when the call with that stamp started."""
+        since = 0 if stamp is None or self.dimension else self._takes - stamp[1]
+        self.empty_at = max(self.empty_at, at - (left - since) * self.seconds_each)
+
+    def refuse(self, stamp: Any, need: float, at: float) -> None:
+        """Note that a call that started then was refused: it took nothing, and there was nothing left."""
+        if stamp is not None and not self.dimension:
+            self.empty_at -= need * self.seconds_each
+        # Calls do not reach the provider at the intervals at which they start: the next one might be early again.
+        self.drain(0.0, at if self.dimension else at + min(_JITTER, self.seconds_each / 2), stamp)
 
     def pack(self) -> dict[str, Any]:
         empty_at = None if self.empty_at == -FOREVER else self.empty_at

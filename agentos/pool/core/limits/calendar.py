@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...limit import Limit
+from .allowance import Allowance
 from .base import FOREVER, LimitState
 
 _LONGEST_DAY = 25 * 3600.0  # when daylight saving time ends
@@ -24,7 +25,7 @@ class WallTime:
 class CalendarWindow(LimitState):
     """An amount per day, reset at an hour of a time zone. A day is identified by the instant of its end."""
 
-    __slots__ = ("ends_at", "used", "wall")
+    __slots__ = ("allowance", "ends_at", "used", "wall")
 
     refills = False
 
@@ -33,6 +34,7 @@ class CalendarWindow(LimitState):
         self.wall = wall
         self.used = 0.0
         self.ends_at = -FOREVER  # epoch seconds
+        self.allowance = Allowance(limit.amount, 86_400.0)
 
     def _roll(self, now: float) -> None:
         offset = self.wall.offset
@@ -46,14 +48,25 @@ class CalendarWindow(LimitState):
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         self._roll(now)
-        if self.used + extra + need <= self.largest:
+        if self.used + extra + need <= max(self.allowance.value, min(need, self.largest)):
             return now
         return self.ends_at - self.wall.offset
 
     def take(self, need: float, now: float) -> float:
         self._roll(now)
+        self.allowance.on_take(now)
         self.used += need
         return self.ends_at
+
+    @property
+    def taken(self) -> float:
+        return self.used
+
+    def refuse(self, stamp: float | None, need: float, now: float, _lag: float = 0.0) -> None:
+        """Note that a call was refused: it took nothing, and the day's amount was used up."""
+        if stamp is not None:
+            self.correct(stamp, -need, now)
+            self.allowance.lower(self.used, now, burst_known=True)
 
     def undo(self, stamp: float, need: float) -> None:
         self.used -= need
@@ -66,18 +79,24 @@ class CalendarWindow(LimitState):
 
     def left(self, now: float) -> float:
         self._roll(now)
-        return self.largest - self.used
+        return self.allowance.value - self.used
 
     def pack(self) -> dict[str, Any]:
-        return {"ends_at": None if self.ends_at == -FOREVER else self.ends_at, "used": self.used}
+        return {
+            "ends_at": None if self.ends_at == -FOREVER else self.ends_at,
+            "used": self.used,
+            **self.allowance.pack(),
+        }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         ends_at = packed["ends_at"]
         self.ends_at = -FOREVER if ends_at is None else float(ends_at)
         self.used = float(packed["used"])
+        self.allowance.unpack(packed)
 
     def reset(self) -> None:
         self.used = 0.0
+        self.allowance.reset()
 
 
 def next_reset(limit: Limit, wall: float) -> float:

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 from ...limit import Limit
-from .base import LimitState
+from .allowance import Allowance
+from .base import FOREVER, LimitState
+
+_GUARD, _LEAST_GUARD, _MOST_GUARD = 0.01, 0.01, 0.05  # seconds; shares of the window
+_LONG_GUARD = 1e-4  # of the window, if that is more: others wait for the same instant
+_LONGER = 1.5  # the guard after each refusal
+_SOON = 0.1  # of the window
+_REFILLS = 3.0  # after a refusal, until one call tries if the limit refills continuously
+_DOUBLES_EVERY = 1.5  # times the delay of a refusal, after which twice as many calls start
 
 
 class SlidingWindow(LimitState):
-    """At most the amount in any interval of *per* seconds: each start is kept that long."""
+    """At most the amount in any interval of *per* seconds: each start is kept that long.
 
-    __slots__ = ("_takes", "per", "starts", "used")
+    A refusal although the amount was kept says that less can be used. What exactly, one call finds out soon after it:
+    if that is admitted, the provider's limit refills continuously, and holds less at once than a window's amount.
+    """
+
+    __slots__ = (
+        "_mark",
+        "_probe",
+        "_takes",
+        "allowance",
+        "full_until",
+        "guard",
+        "is_window",
+        "lag",
+        "per",
+        "probe_at",
+        "starts",
+        "used",
+    )
 
     def __init__(self, limit: Limit) -> None:
         super().__init__(limit)
@@ -21,58 +47,153 @@ class SlidingWindow(LimitState):
         self.per = float(limit.per)
         self.used = 0.0
         self.starts: deque[list[float]] = deque()  # [instant, amount], oldest first
-        self._takes = 0  # the number of the newest start, which is its stamp
+        # Seconds that each start counts longer: calls do not reach the provider at the intervals at which they start.
+        self.guard = self._first_guard()
+        self.allowance = Allowance(limit.amount, self.per)
+        self.full_until = -FOREVER  # at the provider, after a refusal
+        self.lag = 0.0  # seconds until a refusal arrives
+        self.is_window: bool | None = None  # at the provider; None: unknown
+        self.probe_at = FOREVER  # when one call finds out
+        self._probe = 0  # the number of that call
+        self._takes = 0  # the number of the newest start
+        self._mark = 0  # of the newest start when the last burst of refusals began
+
+    def _first_guard(self) -> float:
+        return max(_LONG_GUARD * self.per, min(_GUARD, _LEAST_GUARD * self.per))
 
     def _forget(self, now: float) -> None:
         starts = self.starts
-        while starts and starts[0][0] + self.per <= now:
+        while starts and starts[0][0] + self.per + self.guard <= now:
             self.used -= starts.popleft()[1]
         if not starts:
             self.used = 0.0  # so that rounding errors do not accumulate
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         self._forget(now)
-        over = self.used + extra + need - self.largest
+        need += extra
+        over = self.used + need - max(self.allowance.value, min(need, self.largest))
         if over <= 0:
-            return now
-        for at, amount in self.starts:
+            return max(now, self._ramp())
+        at = now + self.per + self.guard
+        for started, amount in self.starts:
             over -= amount
             if over <= 0:
-                return at + self.per
-        return now + self.per
+                at = max(started + self.per + self.guard, self._ramp())
+                break
+        return at if at < self.probe_at else max(now, self.probe_at)
 
-    def take(self, need: float, now: float) -> int:
+    def _ramp(self) -> float:
+        """Return when the next call may start after a refusal: one goes first, then twice as many each time."""
+        return self.full_until + _DOUBLES_EVERY * self.lag * math.log2(max(1, self._takes - self._mark + 1))
+
+    def take(self, need: float, now: float) -> tuple[int, float]:
         self._forget(now)
-        self.starts.append([now, need])
-        self.used += need
+        used = self.used
         self._takes += 1
-        return self._takes
+        if now >= self.probe_at:
+            if now < self.probe_at + _SOON * self.per:  # else a new window may have begun, and it would tell nothing
+                self._probe = self._takes
+            self.probe_at = FOREVER
+        if self._takes == self._mark + 1:
+            self.full_until = max(self.full_until, now)  # the first one after a refusal
+        self.allowance.on_take(now)
+        self.starts.append([now, need])
+        self.used = used + need
+        return self._takes, used
 
-    def undo(self, stamp: int, need: float) -> None:
-        self.starts.pop()
+    @property
+    def taken(self) -> float:
+        """How often something was taken."""
+        return float(self._takes)
+
+    def undo(self, stamp: tuple[int, float], need: float) -> None:
+        at, _ = self.starts.pop()
         self.used -= need
         self._takes -= 1
+        if stamp[0] == self._probe:  # another call finds out
+            self._probe, self.probe_at = 0, at
 
-    def correct(self, stamp: int, by: float, now: float) -> int:
+    def correct(self, stamp: tuple[int, float], by: float, now: float) -> tuple[int, float]:
         self._forget(now)
-        place = stamp - self._takes - 1  # from the newest, which is -1
+        self._change(stamp[0], by)
+        return stamp
+
+    def _change(self, number: int, by: float) -> None:
+        place = number - self._takes - 1  # from the newest, which is -1
         if 0 < -place <= len(self.starts):
             self.starts[place][1] += by
             self.used += by
-        return stamp
+
+    # -- answers ----------------------------------------------------------------------------------------------
+
+    def refuse(self, stamp: tuple[int, float] | None, need: float, now: float, lag: float = 0.0) -> None:
+        """Note that a call was refused: it took nothing, and the provider's window was full. *lag*: after so long."""
+        if stamp is None:
+            return
+        number, _ = stamp
+        self._forget(now)
+        self._change(number, -need)
+        if number == self._probe:
+            self.is_window = True
+            return
+        burst_known = number <= self._mark
+        if not burst_known:
+            self._mark, self.lag = self._takes, lag
+        lowered = self.is_window is not False and self.allowance.lower(self.used, now, burst_known=burst_known)
+        if not burst_known and not lowered:
+            self.guard = min(_MOST_GUARD * self.per, _LONGER * self.guard)
+        if lowered and self.is_window is None:
+            self._try_soon(now)
+        if self.is_window is not False and self.starts:
+            self.full_until = max(self.full_until, self.starts[0][0] + self.per + self.guard)
+
+    def _try_soon(self, now: float) -> None:
+        """Let one call find out how the limit refills, unless calls leave the window by then: it would tell nothing."""
+        at = now + _REFILLS * self.per / self.limit.amount
+        self.probe_at = FOREVER if self.starts and self.starts[0][0] + self.per <= at else at
+
+    def admit(self, stamp: tuple[int, float]) -> None:
+        """Note that a call was admitted."""
+        if stamp[0] == self._probe and self.is_window is None:
+            self.is_window, self.full_until = False, -FOREVER
+            self.allowance.reset()
 
     def left(self, now: float) -> float:
         self._forget(now)
-        return self.largest - self.used
+        return self.allowance.value - self.used
 
     def pack(self) -> dict[str, Any]:
-        return {"starts": list(self.starts), "takes": self._takes}
+        return {
+            "starts": list(self.starts),
+            "takes": self._takes,
+            "guard": self.guard,
+            "lag": self.lag,
+            **self.allowance.pack(),
+            "is_window": self.is_window,
+            "probe": self._probe,
+            "mark": self._mark,
+            "probe_at": None if self.probe_at == FOREVER else self.probe_at,
+            "full_until": None if self.full_until == -FOREVER else self.full_until,
+        }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         self.starts = deque([float(at), float(amount)] for at, amount in packed["starts"])
         self.used = sum(amount for _, amount in self.starts)
         self._takes = packed["takes"]
+        self.guard = packed.get("guard", self._first_guard())
+        self.lag = packed.get("lag", 0.0)
+        self.allowance.unpack(packed)
+        self.is_window = packed.get("is_window")
+        self._probe = packed.get("probe", 0)
+        self._mark = packed.get("mark", 0)
+        probe_at = packed.get("probe_at")
+        self.probe_at = FOREVER if probe_at is None else probe_at
+        full_until = packed.get("full_until")
+        self.full_until = -FOREVER if full_until is None else full_until
 
     def reset(self) -> None:
         self.starts.clear()
         self.used = 0.0
+        self.guard = self._first_guard()
+        self.allowance.reset()
+        self.is_window, self.probe_at, self._probe, self.full_until = None, FOREVER, 0, -FOREVER

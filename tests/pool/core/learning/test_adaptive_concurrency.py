@@ -313,3 +313,67 @@ def test_nothing_is_remembered_of_leases_that_have_ended() -> None:
     caller = Caller(AdaptiveConcurrency(), cap=5).work(1000)
 
     assert len(caller.width._in_flight) <= MAX_SLOTS
+
+
+# -- where answers take long --------------------------------------------------------------------------------------
+
+
+def long_calls(slots: int) -> AdaptiveConcurrency:
+    """One whose answers take a minute, with two calls in flight since the instant 0."""
+    width = AdaptiveConcurrency()
+    width.note_latency(60.0)
+    width.slots = slots
+    for token in (1, 2):
+        width.lease_started(token, "a", token, 0.0)
+    return width
+
+
+def test_a_single_refusal_among_long_calls_is_of_a_rate() -> None:
+    width = long_calls(8)
+    width.lease_started(3, "a", 3, 10.0)
+
+    assert not width.on_refusal(3, 10.02)
+
+    assert (width.slots, width.known) == (8, False)
+
+
+def test_one_more_call_that_is_refused_again_and_again_is_too_many() -> None:
+    width = long_calls(8)
+    believed = []
+    for token in (3, 4, 5, 6):
+        width.lease_started(token, "a", 3, 10.0 * token)
+        believed.append(width.on_refusal(token, 10.0 * token + 0.02))
+
+    assert believed == [False, False, False, True]
+    assert (width.slots, width.known) == (2, True)
+
+
+def test_a_call_that_is_in_flight_for_long_counts_as_admitted() -> None:
+    width = long_calls(8)
+    width.lease_started(3, "a", 3, 10.0)
+    width.lease_started(4, "a", 3, 20.0)  # another had ended
+
+    assert not width.on_refusal(4, 20.02)
+
+    assert width.proven == 3
+
+
+def test_no_more_at_once_than_a_small_share_of_what_was_admitted() -> None:
+    """When an unknown limit is reached, all that are in flight are refused."""
+    width = AdaptiveConcurrency()
+    width.note_latency(0.1)
+    for token in range(200):
+        width.lease_started(token, "a", width.slots)
+        if width.lease_succeeded(token):
+            width.grow()
+
+    assert width.slots == 16
+
+
+def test_keys_of_one_quota_grow_together_by_as_much_as_one_key() -> None:
+    width = AdaptiveConcurrency()
+
+    for _ in range(8):
+        width.grow(8)
+
+    assert width.slots == 4

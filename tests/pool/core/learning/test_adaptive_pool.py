@@ -37,6 +37,7 @@ ROOMY = KeySpec("a", slots=99)
 LARGE, SMALL = ask(model="large"), ask(model="small")
 DEAD = said(Event.KEY_DEAD, status=401)
 DAYS_35 = 35 * 86_400.0
+SPARE = 0.02  # of 60 a minute, this is left alone: what flows in within 0.02 s
 
 
 def heard(pool: AdaptivePool, grant: Grant, signal: Signal, now: float) -> bool:
@@ -127,8 +128,9 @@ def test_refusals_with_nothing_admitted_between_lengthen_the_cooldown() -> None:
         rests.append(until - now)
         now = max(until, pace_of(pool).ready_at(1.0, until))
 
-    assert rests[:5] == pytest.approx([1.0, 1.0, 1.5, 2.25, 3.375])
-    assert rests[-1] == 600.0
+    # In proportion to the time in which nothing was admitted, so that the time until then is known within that share.
+    assert rests[:4] == pytest.approx([1.0, 1.0, 1.6, 2.88])
+    assert rests[-1] == 21_600.0
 
 
 def test_the_same_lease_reported_twice_teaches_once() -> None:
@@ -236,6 +238,7 @@ def test_a_scoped_reported_limit_applies_to_one_model() -> None:
 
     heard(pool, grant, ok(requests_left(1.0), scoped=True), 0.0)
 
+    assert pool.acquire(LARGE, None, 0.1) is not None  # the one that is left
     assert pool.acquire(LARGE, None, 0.1) is None
     assert pool.acquire(SMALL, None, 0.1) is not None
 
@@ -287,7 +290,8 @@ def test_a_refusal_of_one_model_takes_nothing_from_what_was_stated_for_another()
     heard(pool, take(pool, LARGE), limited(scoped=True), 0.0)
 
     small, large, *_ = state_of(pool, "a", 0.0).limits
-    assert (small.left, large.left) == (60.0, 0.0)
+    assert small.left == 60.0
+    assert large.left == pytest.approx(0.0, abs=0.02)  # a little behind: arrivals vary
 
 
 def test_what_remains_of_one_model_takes_nothing_from_what_was_stated_for_another() -> None:
@@ -375,7 +379,7 @@ def test_what_an_answer_tells_of_a_limit_is_kept_to_from_then_on() -> None:
     assert [pool.acquire(PLAIN, None, 0.0) is not None for _ in range(6)] == [True] * 5 + [False]
     learned = state_of(pool, "a", 0.0).limits[0]
     assert (learned.dimension, learned.amount, learned.per, learned.learned) == ("requests", 60.0, 60.0, True)
-    assert pool.keys["a"].quota.history == [(0.0, "limit of 60 requests in 60s, told by x-requests")]
+    assert pool.keys["a"].quota.history == [(0.0, "limit of 60 requests, told by x-requests")]
 
 
 def test_calls_that_are_under_way_when_a_limit_is_first_told_are_taken_for_not_counted() -> None:
@@ -384,7 +388,7 @@ def test_calls_that_are_under_way_when_a_limit_is_first_told_are_taken_for_not_c
 
     heard(pool, grant, ok(requests_left(10.0)), 0.0)
 
-    assert told_of(pool).left(0.0) == pytest.approx(10.0 - 1.0 - 3.0)
+    assert told_of(pool).left(0.0) == pytest.approx(10.0 - SPARE - 3.0)
 
 
 def test_what_was_started_since_the_answered_call_is_not_left() -> None:
@@ -394,7 +398,7 @@ def test_what_was_started_since_the_answered_call_is_not_left() -> None:
 
     heard(pool, answered, ok(requests_left(20.0)), 10.0)
 
-    assert told_of(pool).left(10.0) == pytest.approx(20.0 - 1.0 - 5.0)
+    assert told_of(pool).left(10.0) == pytest.approx(20.0 - SPARE - 5.0)
 
 
 def test_an_answer_to_an_older_call_is_not_believed_over_a_newer_one() -> None:
@@ -427,8 +431,8 @@ def test_a_limit_that_changed_is_noted() -> None:
     heard(pool, take(pool, now=1.0), ok(requests_left(500.0, limit=600.0)), 1.0)
 
     assert [what for _, what in pool.keys["a"].quota.history] == [
-        "limit of 60 requests in 60s, told by x-requests",
-        "limit of 600 requests in 60s, told by x-requests",
+        "limit of 60 requests, told by x-requests",
+        "limit of 600 requests, told by x-requests",
     ]
     assert told_of(pool).limit.amount == 600.0
 
@@ -444,18 +448,41 @@ def test_limits_of_several_windows_are_kept_beside_each_other() -> None:
     assert pool.acquire(PLAIN, None, 0.0) is None
 
 
-def test_the_window_is_worked_out_where_it_is_not_told() -> None:
+@pytest.mark.parametrize(
+    ("limit", "remaining", "resets_in", "per"),
+    [
+        (1000.0, 500.0, 1800.0, 3600.0),
+        (100.0, 50.0, 0.5, 1.0),
+        (10.0, 9.0, 0.1, 1.0),
+        (5000.0, 4999.0, 17.28, 86_400.0),
+    ],
+)
+def test_the_window_is_worked_out_where_it_is_not_told(
+    limit: float, remaining: float, resets_in: float, per: float
+) -> None:
+    """Of a provider that says when the limit is full: so much is used, and comes back in that time."""
+    pool = pool_of(ROOMY)
+    reading = Reading("requests", limit, remaining, resets_in=resets_in)
+
+    heard(pool, take(pool), ok(reading, provider="openai"), 0.0)
+
+    assert told_of(pool).limit.per == pytest.approx(per)
+
+
+def test_what_is_used_up_is_there_again_when_the_answer_says_so() -> None:
+    """Of a provider about which nothing is known: its windows may end at a fixed instant."""
     pool = pool_of(ROOMY)
 
-    heard(pool, take(pool), ok(Reading("requests", 1000.0, 500.0, resets_in=1800.0)), 0.0)
+    heard(pool, take(pool), ok(Reading("tokens", 1000.0, 0.0, resets_in=4.0)), 0.0)
 
-    assert told_of(pool).limit.per == 3600.0
+    assert told_of(pool).ready_at(500.0, 0.0) == pytest.approx(4.0, abs=0.1)
 
 
 def test_of_one_dimension_there_is_one_limit_where_its_window_is_a_guess() -> None:
     pool = pool_of(ROOMY)
-    for now, remaining, resets_in in ((0.0, 500.0, 1800.0), (10.0, 990.0, 1.0), (20.0, 500.0, 30.0)):
-        heard(pool, take(pool, now=now), ok(Reading("requests", 1000.0, remaining, resets_in=resets_in)), now)
+    for now, remaining, resets_in in ((0.0, 500.0, 30.0), (10.0, 990.0, 0.6), (20.0, 500.0, 30.0)):
+        reading = Reading("requests", 1000.0, remaining, resets_in=resets_in)
+        heard(pool, take(pool, now=now), ok(reading, provider="openai"), now)
 
     assert list(pool.keys["a"].quota.learned) == ["told requests"]
     assert told_of(pool).limit.per == 60.0
@@ -490,13 +517,19 @@ def test_a_limit_is_also_read_from_a_refusal() -> None:
     assert list(pool.keys["a"].quota.learned) == ["told requests per 60s"]  # and no pace: the figures explain it
     assert rests_until(pool, "a", 0.0) is None  # they say when there is something again
     assert pool.acquire(PLAIN, None, 10.0) is None
-    assert pool.acquire(PLAIN, None, 16.1) is not None  # one each ten seconds, and 0.6 left alone
+    assert pool.acquire(PLAIN, None, 10.1) is not None  # one each ten seconds
 
 
-def test_a_refusal_with_some_left_is_of_something_else() -> None:
+def test_refusals_with_much_left_are_of_something_else() -> None:
+    """One may be chance and costs one refill. Several in a row start an estimate beside it."""
     pool = pool_of(ROOMY)
+    for now in (0.0, 10.0):
+        heard(pool, take(pool, now=now), limited(None, requests_left(30.0)), now)
+        assert list(pool.keys["a"].quota.learned) == ["told requests per 60s"]
+        assert rests_until(pool, "a", now) is None
+        assert pool.acquire(PLAIN, None, now + 0.5) is None
 
-    heard(pool, take(pool), limited(None, requests_left(30.0)), 0.0)
+    heard(pool, take(pool, now=20.0), limited(None, requests_left(30.0)), 20.0)
 
     assert set(pool.keys["a"].quota.learned) == {"told requests per 60s", "pace"}
 
@@ -559,7 +592,7 @@ def test_a_stated_limit_is_drained_where_the_provider_knows_of_more_use() -> Non
 
     heard(pool, take(pool), ok(requests_left(3.0)), 0.0)
 
-    assert state_of(pool, "a", 0.0).limits[0].left == 3.0
+    assert 3.0 <= state_of(pool, "a", 0.0).limits[0].left <= 4.0  # what remains is rounded down
 
 
 def test_a_limit_of_another_window_does_not_drain_the_stated_one() -> None:
@@ -704,11 +737,24 @@ def test_an_answer_that_names_a_new_window_each_time_teaches_so_many_limits_at_m
     pool = pool_of(ROOMY)
 
     for number in range(1, 201):
-        grant = take(pool, now=float(number))
-        heard(pool, grant, ok(requests_left(50.0, window=float(number))), float(number))
-        pool.release(grant, float(number))
+        grant = take(pool, now=number / 100)
+        heard(pool, grant, ok(requests_left(5e4, limit=6e4, window=float(number))), number / 100)
+        pool.release(grant, number / 100)
 
     assert told_limits(pool) == 128
+
+
+def test_a_limit_that_answers_do_not_report_any_more_is_forgotten() -> None:
+    """One refusal named an hour, and no answer since: it must not hold back anything for ever."""
+    pool = pool_of(ROOMY)
+    heard(pool, take(pool), limited(0.0, requests_left(0.0, limit=5.0, window=10.0)), 0.0)
+    for now in (50.0, 60.0):
+        heard(pool, take(pool, now=now), ok(requests_left(50.0)), now)
+        assert "told requests per 10s" in pool.keys["a"].quota.learned
+
+    heard(pool, take(pool, now=61.0), ok(requests_left(50.0)), 61.0)
+
+    assert list(pool.keys["a"].quota.learned) == ["told requests per 60s"]
 
 
 def test_among_so_many_limits_those_that_are_known_are_still_set_right() -> None:
@@ -718,7 +764,7 @@ def test_among_so_many_limits_those_that_are_known_are_still_set_right() -> None
 
     heard(pool, take(pool, now=1.0), ok(requests_left(9.0, window=20.0)), 1.0)
 
-    assert pool.keys["a"].quota.learned["told requests per 20s"].left(1.0) == pytest.approx(8.0)
+    assert pool.keys["a"].quota.learned["told requests per 20s"].left(1.0) == pytest.approx(9.0 - 3 * SPARE)
 
 
 def test_a_refusal_by_one_limit_too_many_is_still_explained_by_it() -> None:
@@ -822,7 +868,7 @@ def test_the_search_begins_by_what_was_started_of_late() -> None:
 
     heard(pool, grants[-1], limited(), 2.0)
 
-    assert pace_of(pool).rate == pytest.approx(32 / 16)
+    assert pace_of(pool).rate == pytest.approx(32 / 8)
 
 
 def test_a_burst_of_refusals_in_flight_is_one_lesson() -> None:
@@ -859,7 +905,7 @@ def test_history_keeps_the_last_twenty_lessons() -> None:
 
     history = pool.keys["a"].quota.history
     assert len(history) == 20
-    assert history[-1] == (2900.0, "limit of 89 requests in 60s, told by x-requests")
+    assert history[-1] == (2900.0, "limit of 89 requests, told by x-requests")
 
 
 def test_a_stated_limit_is_not_doubted_by_two_refusals() -> None:
@@ -867,7 +913,8 @@ def test_a_stated_limit_is_not_doubted_by_two_refusals() -> None:
     for now in (0.0, 100.0):
         heard(pool, take(pool, now=now), limited(), now)
         assert pool.keys["a"].quota.learned == {}
-        assert state_of(pool, "a", now).limits[0].left == 0.0
+        # Nothing, and a little less: arrivals vary, and the next call should not be early again.
+        assert -0.02 <= state_of(pool, "a", now).limits[0].left <= 0.0
 
     heard(pool, take(pool, now=200.0), limited(), 200.0)
 
@@ -883,7 +930,7 @@ def test_a_refusal_of_tokens_drains_those_that_were_stated_and_is_no_pace_before
     for now in (0.0, 100.0):
         heard(pool, take(pool, ask(tokens=10), now=now), of_tokens(), now)
         assert pool.keys["a"].quota.learned == {}
-        assert state_of(pool, "a", now).limits[0].left == 0.0
+        assert -1.0 <= state_of(pool, "a", now).limits[0].left <= 0.0
 
     heard(pool, take(pool, ask(tokens=10), now=200.0), of_tokens(), 200.0)
 
@@ -895,7 +942,25 @@ def test_a_refusal_of_tokens_takes_nothing_from_the_requests_that_were_stated() 
 
     heard(pool, take(pool, ask(tokens=10)), of_tokens(), 0.0)
 
-    assert [limit.left for limit in state_of(pool, "a", 0.0).limits] == [0.0, 59.0]
+    tokens, requests = (limit.left for limit in state_of(pool, "a", 0.0).limits)
+    assert -1.0 <= tokens <= 0.0
+    assert requests == 59.0
+
+
+@pytest.mark.parametrize(
+    "limit", [Limit("tokens", 100, per=10, window="sliding"), Limit("tokens", 100, per="day")], ids=["sliding", "day"]
+)
+def test_what_a_refused_call_took_is_given_back_once(limit: Limit) -> None:
+    """Even if its usage is reported, too: none."""
+    pool = pool_of(KeySpec("a", slots=99, limits=(limit,)))
+    pool.settle(take(pool, ask(tokens=40)), parse_used("used", {"tokens": 40.0}), 0.0)
+    grant = take(pool, ask(tokens=60))
+
+    heard(pool, grant, of_tokens(0.0), 0.0)
+    pool.settle(grant, parse_used("used", {"tokens": 0.0}), 0.0)
+
+    state = pool.keys["a"].quota.limits[0]
+    assert state.pack().get("used", sum(amount for _, amount in state.pack().get("starts", ()))) == 40.0
 
 
 def test_refusals_that_lie_far_apart_do_not_add_up() -> None:
@@ -909,14 +974,32 @@ def test_refusals_that_lie_far_apart_do_not_add_up() -> None:
     assert pool.keys["a"].quota.learned == {}
 
 
-def test_refusals_lately_add_up_though_much_went_well_between() -> None:
+@pytest.mark.parametrize(("admitted", "doubted"), [(9, True), (99, False)])
+def test_a_stated_limit_is_doubted_if_refusals_are_too_frequent_for_chance(admitted: int, doubted: bool) -> None:
+    """Wald's test: one refusal in ten calls is no jitter, one in a hundred is."""
     pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 60),)))
-    for now in (0.0, 500.0, 1000.0):
+    now = 0.0
+    for _ in range(12):
         heard(pool, take(pool, now=now), limited(), now)
-        for n in range(1, 40):
-            pool.release(take(pool, now=now + 10 * n), now + 10 * n)
+        for _ in range(admitted):
+            now += 10.0
+            grant = take(pool, now=now)
+            heard(pool, grant, ok(), now)
+            pool.release(grant, now)
+        now += 10.0
+        if pool.keys["a"].quota.learned:
+            break
 
-    assert list(pool.keys["a"].quota.learned) == ["pace"]
+    assert bool(pool.keys["a"].quota.learned) == doubted
+
+
+def test_an_estimate_beside_a_stated_limit_begins_at_the_stated_rate() -> None:
+    pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 60),)))
+    for now in (0.0, 100.0, 200.0):
+        heard(pool, take(pool, now=now), limited(), now)
+
+    assert pace_of(pool).rate == pytest.approx(1.0, rel=0.02)
+    assert not pace_of(pool).searching
 
 
 def test_clearing_forgets_the_strikes() -> None:
@@ -928,15 +1011,18 @@ def test_clearing_forgets_the_strikes() -> None:
     assert pool.keys["a"].quota.learned == {}
 
 
-def test_a_call_of_before_a_clear_is_a_strike_like_any_other() -> None:
+def test_a_call_of_before_a_clear_counts_like_any_other() -> None:
     pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 60),)))
     first, second = takes(pool, 2)
     heard(pool, first, limited(), 1.0)
     pool.clear(pool.keys["a"], 2.0)
 
     heard(pool, second, limited(), 3.0)
+    heard(pool, take(pool, now=100.0), limited(), 100.0)
+    assert pool.keys["a"].quota.learned == {}
+    heard(pool, take(pool, now=200.0), limited(), 200.0)
 
-    assert pool.keys["a"].quota.strikes == 1
+    assert list(pool.keys["a"].quota.learned) == ["pace"]  # the third
 
 
 def test_a_burst_is_one_strike() -> None:
@@ -1245,13 +1331,13 @@ def test_a_probe_that_got_no_answer_lets_the_next_one_go_first(event: Event) -> 
     now = rested(pool, 60.0)
     probe = take(pool, now=now)
 
-    heard(pool, probe, said(event), now + 1)
-    pool.release(probe, now + 1)
+    heard(pool, probe, said(event), now + 2)
+    pool.release(probe, now + 2)
 
-    second = take(pool, now=now + 1)
-    assert pool.acquire(PLAIN, None, now + 1) is None
-    pool.release(second, now + 2)
-    assert len(takes(pool, 2, now=now + 4)) == 2
+    second = take(pool, now=now + 2)
+    assert pool.acquire(PLAIN, None, now + 2) is None
+    pool.release(second, now + 3)
+    assert len(takes(pool, 2, now=now + 5)) == 2
 
 
 def test_a_probe_of_which_nobody_knows_how_it_went_lets_the_next_one_go_first() -> None:
@@ -1261,7 +1347,7 @@ def test_a_probe_of_which_nobody_knows_how_it_went_lets_the_next_one_go_first() 
     waiting = [line_up(pool, now=now, name=name) for name in "xy"]
 
     pool.mark_unknown_outcome(probe)
-    pool.release(probe, now + 1)
+    pool.release(probe, now + 2)
 
     assert [ticket.state for ticket in waiting] == [TicketState.GRANTED, TicketState.WAITING]
 
@@ -1273,7 +1359,7 @@ def test_after_repeated_refusals_with_nothing_admitted_one_goes_first() -> None:
         grant = take(pool, now=now)
         heard(pool, grant, limited(20.0), now)
         pool.release(grant, now)
-        now += 20.0
+        now = pace_of(pool).ready_at(1.0, now + 20.0)
 
     assert pool.acquire(PLAIN, None, now) is not None
     assert pool.acquire(PLAIN, None, now) is None
@@ -1861,9 +1947,10 @@ def test_traffic_that_grew_too_fast_is_slowed_to_half() -> None:
 
     assert heard(pool, take(pool, now=10.0), said(Event.RAMP), 10.0)
 
-    assert pace.rate == 4.0
+    assert pace.rate == pytest.approx(4.0, rel=0.02)
     assert rests_until(pool, "a", 10.0) == 11.0
-    assert pool.keys["a"].quota.history[-1] == (10.0, "240 requests a minute: traffic grew too fast (RAMP)")
+    text = f"{pace.rate * 60:.3g} requests a minute: traffic grew too fast (RAMP)"
+    assert pool.keys["a"].quota.history[-1] == (10.0, text)
 
 
 def test_traffic_that_grew_too_fast_rests_as_long_as_was_told() -> None:
@@ -1893,7 +1980,7 @@ def test_a_burst_of_ramps_halves_once() -> None:
     for grant in grants:
         heard(pool, grant, said(Event.RAMP), 10.5)
 
-    assert pace.rate == 32.0
+    assert pace.rate == pytest.approx(32.0, rel=0.02)
     assert sum("traffic grew too fast" in what for _, what in pool.keys["a"].quota.history) == 1
 
 
@@ -2040,20 +2127,19 @@ def test_who_waits_is_served_by_a_limit_that_turns_out_larger() -> None:
     assert waiting.state is TicketState.GRANTED
 
 
-@pytest.mark.parametrize("event", [Event.OK, Event.LIMITED])
-def test_who_waits_for_another_quota_is_served_by_a_limit_that_turns_out_larger(event: Event) -> None:
+def test_who_waits_for_another_quota_is_served_by_a_limit_that_turns_out_larger() -> None:
     pool = pool_of(ROOMY, "b")
     first, other = takes(pool, 2)
-    heard(pool, first, ok(requests_left(1.0, window=3600.0)), 0.0)
-    grant = take(pool, now=60.0)
-    heard(pool, other, limited(30.0), 60.0)
-    pool.release(other, 60.0)
-    waiting = line_up(pool, now=60.0)
-    assert pool.next_at == 90.0  # on b; on a there is one each minute, as far as is known
+    heard(pool, first, ok(requests_left(0.0, window=420.0)), 0.0)
+    heard(pool, other, limited(0.0), 0.0)
+    pool.release(other, 0.0)
+    grant = next(grant for grant in takes(pool, 2, now=8.0) if grant.key.name == "a")
+    waiting = line_up(pool, now=8.0)
+    assert 14.0 <= pool.next_at <= 15.0  # on a there is one each seven seconds, as far as is known
 
-    pool.report(grant, Signal(event, 0.0, readings=(requests_left(50.0, window=3600.0),)), 61.0)
+    heard(pool, grant, ok(requests_left(50.0, window=420.0)), 9.0)
 
-    assert waiting.state is TicketState.GRANTED or pool.next_at < 65.0
+    assert waiting.state is TicketState.GRANTED or pool.next_at < 11.0
 
 
 def test_who_waits_for_a_slot_is_looked_at_when_a_limit_appears() -> None:
@@ -2069,7 +2155,7 @@ def test_who_waits_for_a_slot_is_looked_at_when_a_limit_appears() -> None:
         served.append(pool.next_at)
         pool.tick(pool.next_at)
 
-    assert served == [pytest.approx(2.0 + 1.0, abs=0.1), pytest.approx(3.0 + 1.0, abs=0.1)]
+    assert served == pytest.approx([2.0 + SPARE, 3.0 + SPARE])  # one a second, and two were under way
 
 
 def test_who_waits_goes_to_another_quota_when_theirs_rests() -> None:

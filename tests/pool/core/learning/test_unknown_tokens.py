@@ -1,0 +1,236 @@
+"""A limit on tokens that nobody states is recognised, estimated and used, in virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from agentos.pool.core.cost import parse_used
+from agentos.pool.core.forecast import collect_capacity, forecast_completion
+from agentos.pool.core.learning.adaptive_pool import AdaptivePool
+from agentos.pool.core.learning.adaptive_rate import AdaptiveRate
+from agentos.pool.core.records import Grant, KeySpec
+from agentos.providers.signal import Event, Signal
+from agentos.simulator import Latency, ProviderPlan, equal_keys
+from agentos.simulator.virtual import Finished, VirtualRun, Work, build_key_specs
+
+from ..signals_for_pool import ask, limited, ok, pool_of, take
+
+KEYS, TOKENS_A_MINUTE, SECONDS, USUAL = 3, 60_000, 300, 1_000
+
+Sizes = Callable[[random.Random], int]
+
+
+def alike(_luck: random.Random) -> int:
+    return USUAL
+
+
+def uneven(luck: random.Random) -> int:
+    """From a tenth to ten times as many as usual."""
+    return min(12_000, max(1, round(USUAL * luck.lognormvariate(-0.5, 1.0))))
+
+
+def a_few_large(luck: random.Random) -> int:
+    return USUAL // 10 if luck.random() < 0.9 else 9 * USUAL
+
+
+class Unnamed(VirtualRun):
+    """Against a provider whose refusals do not say what they are about."""
+
+    def _signal(self, *facts: object) -> Signal:
+        return replace(super()._signal(*facts), dimensions=())  # type: ignore[arg-type]
+
+
+def plan_of(seed: int, dialect: str, **limits: float) -> ProviderPlan:
+    return equal_keys(
+        KEYS,
+        dialect=dialect,  # type: ignore[arg-type]
+        seed=seed,
+        latency=Latency(1.0, 0.3),
+        rejection_latency=0.02,
+        **limits,  # type: ignore[arg-type]
+    )
+
+
+def drained(plan: ProviderPlan, sizes: Sizes, seed: int, kind: type[VirtualRun] = VirtualRun) -> tuple[Finished, float]:
+    """Drain five minutes of work; return also the efficiency, by the tokens that must flow in."""
+    luck = random.Random(seed)
+    work, total = [], 0
+    while total < KEYS * TOKENS_A_MINUTE / 60 * SECONDS:
+        size = sizes(luck)
+        total += size
+        work.append(Work(size, (("tokens", float(size)),)))
+    held = KEYS * plan.quotas[0].tokens_at_once
+    found = kind(plan, work, specs=build_key_specs(plan), parallel=200, seed=seed).run(until=4 * SECONDS)
+    return found, (total - held) / (KEYS * TOKENS_A_MINUTE / 60) / found.seconds
+
+
+@pytest.mark.parametrize("kind", [VirtualRun, Unnamed])
+@pytest.mark.parametrize("dialect", ["retry-after", "none"])
+@pytest.mark.parametrize("sizes", [alike, uneven, a_few_large])
+def test_an_unknown_limit_on_tokens_is_used_and_seldom_exceeded(
+    kind: type[VirtualRun], dialect: str, sizes: Sizes
+) -> None:
+    plan = plan_of(7, dialect, tpm=TOKENS_A_MINUTE)
+
+    found, efficiency = drained(plan, sizes, 7, kind)
+
+    assert (found.unfinished, found.failed) == (0, 0)
+    assert found.rejected <= 0.05 * found.done
+    assert efficiency >= 0.9
+
+
+@pytest.mark.parametrize("sizes", [alike, uneven, a_few_large])
+def test_a_bucket_that_holds_less_than_its_reported_limit_is_used_to_the_full(sizes: Sizes) -> None:
+    plan = plan_of(8, "full", tpm=TOKENS_A_MINUTE, token_burst=15_000)
+
+    found, efficiency = drained(plan, sizes, 8)
+
+    assert found.rejected <= 0.01 * found.done
+    assert efficiency >= 0.95
+
+
+def test_a_limit_on_requests_is_not_taken_for_one_on_tokens() -> None:
+    luck = random.Random(9)
+    plan = plan_of(9, "none", rpm=60, request_burst=15)
+    work = [Work(size := uneven(luck), (("tokens", float(size)),)) for _ in range(945)]
+    run = Unnamed(plan, work, specs=build_key_specs(plan), parallel=200, seed=9)
+
+    found = run.run(until=4 * SECONDS)
+
+    assert 300 / found.seconds >= 0.95
+    assert {name for key in run.pool.keys.values() for name in key.quota.learned} == {"pace"}
+
+
+# -- step by step --------------------------------------------------------------------------------------------------
+
+
+def of_tokens(delay: float | None = None) -> Signal:
+    return Signal(Event.LIMITED, delay, dimensions=("tokens",), evidence=("429",), status=429)
+
+
+def key_with_costs(*costs: float) -> AdaptivePool:
+    """A pool of one key, on which calls of these costs have succeeded."""
+    pool = pool_of(KeySpec("a", slots=99))
+    for cost in costs:
+        call(pool, cost, 0.0)
+    return pool
+
+
+def call(pool: AdaptivePool, cost: float, now: float, used: float | None = None) -> Grant:
+    grant = take(pool, ask(tokens=cost), now)
+    pool.report(grant, ok(), now)
+    pool.settle(grant, parse_used("used", {"tokens": cost if used is None else used}), now)
+    pool.release(grant, now)
+    return grant
+
+
+def refuse(pool: AdaptivePool, cost: float, now: float, signal: Signal) -> None:
+    grant = take(pool, ask(tokens=cost), now)
+    pool.report(grant, signal, now)
+    pool.release(grant, now)
+
+
+def estimate(pool: AdaptivePool) -> AdaptiveRate:
+    (found,) = pool.keys["a"].quota.learned.values()
+    assert isinstance(found, AdaptiveRate)
+    return found
+
+
+def test_a_refusal_that_names_tokens_starts_an_estimate_of_tokens() -> None:
+    pool = key_with_costs(100.0, 300.0)
+
+    refuse(pool, 300.0, 0.0, of_tokens())
+
+    assert estimate(pool).limit.dimension == "tokens"
+    assert "tokens" in str(estimate(pool))
+    assert estimate(pool).unit == 200.0
+
+
+def test_without_any_known_cost_a_refusal_counts_requests() -> None:
+    pool = key_with_costs()
+
+    refuse(pool, 300.0, 0.0, of_tokens())
+
+    assert estimate(pool).limit.dimension == "requests"
+
+
+def test_the_estimate_of_requests_is_dropped_once_tokens_are_known_to_be_the_cause() -> None:
+    pool = key_with_costs()
+    refuse(pool, 300.0, 0.0, of_tokens())
+    call(pool, 300.0, 10.0)
+
+    refuse(pool, 300.0, 20.0, of_tokens())
+
+    assert estimate(pool).limit.dimension == "tokens"
+
+
+def test_refusals_of_large_calls_point_at_tokens_and_those_of_usual_ones_do_not() -> None:
+    large, usual = key_with_costs(*[100.0] * 60), key_with_costs(*[100.0] * 60)
+
+    for step in range(4):
+        refuse(large, 400.0, 100.0 * step, limited(1.0))
+        refuse(usual, 100.0, 100.0 * step, limited(1.0))
+
+    assert estimate(large).limit.dimension == "tokens"
+    assert estimate(usual).limit.dimension == "requests"
+
+
+def test_a_large_call_takes_more_of_the_estimate_and_what_it_did_not_use_comes_back() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    refuse(pool, 100.0, 0.0, of_tokens())
+    rate = estimate(pool)
+    rate.begin_at(1.0, 0.0)  # a hundred tokens a second
+    before = rate.left(60.0)
+
+    call(pool, 400.0, 60.0, used=150.0)
+
+    assert rate.left(60.0) == pytest.approx(before - 150.0)
+
+
+def test_calls_that_started_before_the_estimate_do_not_count_as_admitted_by_it() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    early = take(pool, ask(tokens=100), 0.0)
+    refuse(pool, 100.0, 0.0, of_tokens())
+
+    pool.settle(early, parse_used("used", {"tokens": 100.0}), 1.0)
+
+    assert estimate(pool).taken == 0.0
+
+
+def test_more_tokens_than_the_estimate_allows_refute_it() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    refuse(pool, 100.0, 0.0, of_tokens())
+    rate = estimate(pool)
+    rate.begin_at(0.1, 0.0)  # ten tokens a second
+    grant = take(pool, ask(tokens=100), 200.0)
+
+    pool.settle(grant, parse_used("used", {"tokens": 50_000.0}), 201.0)
+
+    assert rate.rate > 0.1
+    assert not rate.is_refuted(201.0)
+
+
+def test_usage_that_is_reported_twice_counts_once_as_evidence() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    refuse(pool, 100.0, 0.0, of_tokens())
+    estimate(pool).begin_at(1.0, 0.0)
+    grant = take(pool, ask(tokens=100), 60.0)
+
+    for used in (80.0, 90.0):
+        pool.settle(grant, parse_used("used", {"tokens": used}), 61.0)
+
+    assert estimate(pool).admitted == pytest.approx(0.9)
+
+
+def test_a_forecast_counts_what_calls_cost_on_average_of_an_estimated_limit() -> None:
+    pool = key_with_costs(*[100.0] * 9, 1_000.0)
+    refuse(pool, 100.0, 0.0, of_tokens())
+    estimate(pool).begin_at(1.0, 0.0)  # a usual call a second
+
+    capacity = collect_capacity(pool.keys.values(), ask(), duration=0.0, now=1.0, wall=0.0)
+
+    assert forecast_completion(capacity, 1_000, None).seconds == pytest.approx(1_000, rel=0.01)
