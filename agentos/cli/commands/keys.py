@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(help="Show each key: its state, until when, why, and what is left. Works during runs.")
+app = typer.Typer(help="Show each key: its state, until when, why; and the limits in force. Works during runs.")
 
 _StoreOption = Annotated[
     str | None,
@@ -69,7 +69,11 @@ def keys(
     config: _ConfigOption = None,
     color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
 ) -> None:
-    """Show each key: its state, until when, why, and what is left. Works during runs, and needs no secret."""
+    """Show each key: its state, until when and why. Works during runs, and needs no secret.
+
+    Of each quota it shows the limits in force: what is left of them, whether they are stated, reported by the provider
+    or estimated, and how sure that is.
+    """
     context.obj = (store, config)
     if context.invoked_subcommand is not None:
         return

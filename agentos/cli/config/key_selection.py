@@ -25,7 +25,7 @@ from .credential_entries import CredentialEntry, require_not_replaced, require_s
 from .files import Settings, expand_path, format_path, read_config_file
 from .provider_choice import build_none_left_error
 from .run_options import OURS
-from .slots_choice import NO_CHOICE, SlotsChoice
+from .slots_choice import NO_CHOICE, Slots, SlotsChoice
 
 if TYPE_CHECKING:
     from ...pool.credential import Credential
@@ -112,8 +112,6 @@ def build_specs(
 
     A secret that is missing, or that only a command could tell, is left out.
     """
-    from ...pool.requests import KeySpec
-
     chosen = [
         each for each in _KeySelection(settings, environ, names_only=True).select(keys) if not each.entry.disabled
     ]
@@ -122,17 +120,15 @@ def build_specs(
         if each.entry.source != "command":
             with suppress(UsageError):
                 secrets[each.entry.name] = _read_secret(each, environ)
-    specs = [
-        KeySpec(
-            entry.name,
-            1 if entry.slots is None or entry.slots == "auto" else entry.slots,
-            entry.quota,
-            entry.limits(),
-            auto=entry.slots == "auto",
-        )
-        for entry in (each.entry for each in chosen)
-    ]
-    return specs, secrets
+    return [_build_spec(each.entry, settings.value("slots")) for each in chosen], secrets
+
+
+def _build_spec(entry: CredentialEntry, otherwise: Slots | None) -> KeySpec:
+    """Return the specification of a key; a number of slots that is not stated may have been estimated by a run."""
+    from ...pool.requests import KeySpec
+
+    slots = entry.slots or otherwise or "auto"
+    return KeySpec(entry.name, 1 if slots == "auto" else slots, entry.quota, entry.limits(), auto=slots == "auto")
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------

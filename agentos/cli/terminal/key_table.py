@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...pool.snapshot import CredentialStatus
@@ -16,7 +16,7 @@ from .table import find_width, format_table
 
 if TYPE_CHECKING:
     from ...pool.requests import KeySpec
-    from ...pool.snapshot import Headroom
+    from ...pool.snapshot import Headroom, LimitInForce
     from ...stores.dump import CredentialRow, GrantPause
 
 NEVER_USED: Final = "never used"
@@ -41,6 +41,8 @@ class KeyRow:
     paused_until: float | None = None  # no key is leased before it
     paused_why: str = ""
     secrets_in_use: int = 0  # number of them that are leased now
+    limits_in_force: tuple[LimitInForce, ...] = ()
+    slots_source: str = "stated"  # or "estimated"
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as a JSON object."""
@@ -59,6 +61,8 @@ class KeyRow:
             "paused_until": self.paused_until,
             "paused_why": self.paused_why,
             "secrets_in_use": self.secrets_in_use,
+            "limits_in_force": [asdict(limit) for limit in self.limits_in_force],
+            "slots_source": self.slots_source,
         }
 
 
@@ -93,6 +97,8 @@ def _row(seen: CredentialRow) -> KeyRow:
         limits=tuple(_limit_json(limit) for limit in state.limits if math.isfinite(limit.left)),  # JSON has no infinity
         secrets=seen.secrets,
         secrets_in_use=seen.secrets_in_use,
+        limits_in_force=state.limits_in_force,
+        slots_source=state.slots_source,
     )
 
 
@@ -131,13 +137,14 @@ _COLOURS: Final[Mapping[str, str]] = {
     NEVER_USED: "2",
     DISABLED: "2",
 }
-_HEADINGS: Final = ("KEY", "STATE", "IN USE", "UNTIL", "LEFT", "WHY")
+_HEADINGS: Final = ("KEY", "STATE", "IN USE", "UNTIL", "WHY")
+_LIMIT_HEADINGS: Final = ("QUOTA", "LIMIT IN FORCE", "LEFT", "SOURCE", "HOW SURE")
 
 
 def print_keys(
     rows: Sequence[KeyRow], more: int, missing: str | None, *, pause: GrantPause | None = None, coloured: bool
 ) -> None:
-    """Print the number of available keys and a table.
+    """Print the number of available keys, a table of them, and one of the limits of their quotas.
 
     *missing* is the location of a store that does not exist yet. *pause*: the store grants nothing for now.
     """
@@ -147,12 +154,15 @@ def print_keys(
     if rows or missing is None:
         because = "" if pause is None else f": {pause}"
         print(f"{sum(row.available for row in counted)} of {len(counted)} available{because}")
+    width = find_width(sys.stdout)
     if rows:
         colours = [_COLOURS.get(row.state) if coloured else None for row in rows]
-        print()
         cells = [_cells(row) for row in rows]
-        for line in format_table(_HEADINGS, cells, colours, coloured_column=1, width=find_width(sys.stdout)):
-            print(line)
+        print("", *format_table(_HEADINGS, cells, colours, coloured_column=1, width=width), sep="\n")
+        limits = {row.quota: row.limits_in_force for row in counted if row.limits_in_force}
+        in_force = [_limit_cells(quota, limit) for quota, found in limits.items() for limit in found]
+        if in_force:
+            print("", *format_table(_LIMIT_HEADINGS, in_force, width=width), sep="\n")
     elif missing is None:
         print("the store has no keys yet; the first run that uses a key adds it")
     if more:
@@ -161,13 +171,20 @@ def print_keys(
 
 def _cells(row: KeyRow) -> tuple[str, ...]:
     use = f"{row.leases}/{row.slots}" if row.state not in (NEVER_USED, DISABLED) else ""
+    use += " (estimated)" if row.slots_source == "estimated" else ""
     why = [row.why] if row.why else []
     if row.holders:
         why.append(f"held by {_some(row.holders)}")
     if row.secrets_in_use > 1:
         why.append(f"{row.secrets_in_use} secrets of this name are in use: one is shown")
     until = "" if row.until is None else format_until(row.until, time.time())
-    return row.name, row.state, use, until, ", ".join(map(_format_left, row.limits)), "; ".join(why)
+    return row.name, row.state, use, until, "; ".join(why)
+
+
+def _limit_cells(quota: str, limit: LimitInForce) -> tuple[str, ...]:
+    from ...pool.snapshot import format_number
+
+    return quota, limit.describe(), format_number(math.floor(limit.left)), limit.source, limit.certainty
 
 
 def _some(holders: Sequence[str]) -> str:
@@ -186,16 +203,3 @@ def format_until(until: float, now: float) -> str:
 
 
 _LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime ends with 9999
-
-_PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400.0: "a day", "day": "a day"}
-
-
-def _format_left(limit: Mapping[str, Any]) -> str:
-    """Format what is left of a limit: "38/60 requests a minute"."""
-    from ...pool.snapshot import format_number
-
-    per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
-    model = f" for {limit['model']}" if limit["model"] else ""
-    note = " (learned)" if limit["learned"] else " (set aside)" if limit["set_aside"] else ""
-    left = format_number(float(int(max(0.0, limit["left"]))))
-    return f"{left}/{format_number(limit['amount'])} {limit['dimension'].replace('_', ' ')} {per}{model}{note}"

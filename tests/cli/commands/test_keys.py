@@ -21,6 +21,7 @@ from agentos.cli.exit_codes import ExitCode
 from agentos.cli.terminal.key_table import KeyRow, format_until, print_keys
 from agentos.cli.usage_error import UsageError
 from agentos.pool.core.limits import bucket
+from agentos.providers import Event, Reading, Signal
 
 ROOT = Path(__file__).parents[3]
 
@@ -149,10 +150,72 @@ def test_leases_and_states_of_another_process_are_shown_while_it_runs(
 
     shown = lines()
 
-    assert shown[:3] == ["1 of 3 available", "", "KEY | STATE | IN USE | UNTIL | LEFT | WHY"]
+    assert shown[:3] == ["1 of 3 available", "", "KEY | STATE | IN USE | UNTIL | WHY"]
     assert shown[3] == f"alice | leased | 1/1 | every slot is leased; held by item-7 (process {other_process.pid})"
-    assert re.fullmatch(r"bob \| cooling \| 0/1 \| .*\(in 10 min\) \| \d\d/60 requests a minute \| .*", shown[4])
-    assert shown[5:] == ["carol | never used", "off | disabled"]
+    assert re.fullmatch(r"bob \| cooling \| 0/1 \| .*\(in 10 min\) \| .*", shown[4])
+    assert shown[5:-1] == [
+        *("carol | never used", "off | disabled", ""),
+        "QUOTA | LIMIT IN FORCE | LEFT | SOURCE | HOW SURE",
+    ]
+    assert re.fullmatch(r"acme \| 60 requests a minute \| \d\d \| stated \| as configured", shown[-1])
+
+
+def test_each_quota_has_one_line_for_each_dimension() -> None:
+    facts: dict[str, Any] = {"quota": "acme", "rpm": 600, "tpm": 9000, "rpd": 500}
+    secrets = [Credential(f"planted-secret-of-{name}", name=name, **facts) for name in ("alice", "bob")]
+    for pool in used(*secrets):
+        for left in (59.0, 58.0):
+            with pool.lease(cost={"tokens": 0}) as lease:
+                reading = Reading("requests", 60.0, left, window=60.0, source="x-left")
+                lease.report(Signal(Event.OK, readings=(reading,)))
+    configure(
+        "\n".join(
+            f'[[credentials]]\nname = "{name}"\nenv = "X"\nquota = "acme"\nrpm = 600\ntpm = 9000\nrpd = 500'
+            for name in ("alice", "bob")
+        )
+    )
+
+    shown = lines()
+    found = objects()
+
+    at = shown.index("QUOTA | LIMIT IN FORCE | LEFT | SOURCE | HOW SURE")
+    assert [line.split(" | ")[:2] + line.split(" | ")[3:4] for line in shown[at + 1 :]] == [
+        ["acme", "60 requests a minute", "reported"],
+        ["acme", "9,000 tokens a minute", "stated"],
+        ["acme", "500 requests a day", "stated"],
+    ]
+    in_force = found["alice"]["limits_in_force"]
+    assert in_force == found["bob"]["limits_in_force"]
+    assert [(each["dimension"], each["amount"], each["per"], each["source"]) for each in in_force] == [
+        ("requests", 60.0, 60.0, "reported"),
+        ("tokens", 9000.0, 60.0, "stated"),
+        ("requests", 500.0, "day", "stated"),
+    ]
+    assert sorted(each["amount"] for each in found["alice"]["limits"]) == [60.0, 500.0, 600.0, 9000.0]  # all of them
+
+
+def test_estimated_slots_are_shown_as_such() -> None:
+    bob = Credential("planted-secret-of-bob", name="bob")
+    alice = Credential("planted-secret-of-alice", name="alice", slots="auto", labels={"key": "alice"})
+    for pool in used(alice, bob):
+        for _ in range(2):
+            with pool.acquire(labels={"key": "alice"}) as lease:
+                lease.report(Signal(Event.OK))
+
+    assert [line for line in lines() if line.startswith(("alice", "bob"))] == [
+        "alice | available | 0/4 (estimated)",
+        "bob | available | 0/1",
+    ]
+    assert {name: (each["slots"], each["slots_source"]) for name, each in objects().items()} == {
+        "alice": (4, "estimated"),
+        "bob": (1, "stated"),
+    }
+    configure('[[credentials]]\nname = "alice"\nenv = "X"\n')
+    assert objects()["alice"]["slots"] == 4
+    configure('[[credentials]]\nname = "alice"\nenv = "X"\nslots = 2\n')
+    assert (objects()["alice"]["slots"], objects()["alice"]["slots_source"]) == (2, "stated")
+    configure('[run]\nslots = 3\n[[credentials]]\nname = "alice"\nenv = "X"\n')
+    assert objects()["alice"]["slots"] == 3
 
 
 def test_without_configuration_the_store_is_shown_as_it_is(pool: CredentialCoordinator) -> None:

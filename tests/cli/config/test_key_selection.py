@@ -419,7 +419,7 @@ def test_what_is_stated_is_known_without_any_secret(project: Path, environ: dict
     alice, bob = build_specs(settings, [], environ)[0]
 
     assert (alice.name, alice.slots, alice.quota, alice.limits) == ("alice", 4, "acme", (Limit("requests", 60),))
-    assert (bob.name, bob.auto) == ("bob", False)
+    assert (bob.name, bob.slots, bob.auto) == ("bob", 1, True)  # not stated: a run may have estimated it
     assert [spec.name for spec in build_specs(settings, ["env:NOT_SET", "env:NONE*", "off"], environ)[0]] == ["not-set"]
 
 
