@@ -38,8 +38,13 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/cluster.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/cli.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/strategies.py
+	$(BENCH_VENV)/bin/python bench/matrix.py
 	$(BENCH_VENV)/bin/python bench/drain.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/transport.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/limiters_programs.py
+	$(BENCH_VENV)/bin/python bench/limiters.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/limiters_virtual.py
+	$(BENCH_VENV)/bin/python bench/drain_virtual.py
 
 # The core against the naive pool, on a million steps that were never walked before.
 fuzz: $(VENV)/dev.stamp

@@ -7,6 +7,9 @@ success. Who succeeded and who was rejected is for the provider to say. A conten
 the least time and 30 s more has lost what is left. CPU is that of the contender's process from its first call to its
 last: starting it is not measured.
 
+Exact pacing knows the provider's plan and clock and shows what could be had: a scenario of less than 60 s is judged
+beside that, or beside aiolimiter where limits are known, since what the last calls take is then a good part of it.
+
 Rates and chance are drawn from a seed, another one each time unless told. In the restart the contender is killed at
 half time; peers begin again with a list of what is done, agentos with its journal and store. Nothing here fails a
 build; the last lines say which targets were missed.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import logging
 import os
@@ -27,21 +31,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
+from drain_client import CLIENTS
 from drain_contenders import CONTENDERS, NEEDS_LIMITS, PACKAGES, Job, Key, Tally, make_ready
 from drain_scenarios import SCENARIOS, Scenario, scenario
 from run import Failed
 
 from agentos.simulator import Admitted, Provider, ProviderPlan, Statistics, in_process, lower_bound
 
-OURS = "agentos"
-SECONDS, QUICK_SECONDS = 60.0, 10.0
+OURS, LIMITER, EXACT = "agentos", "aiolimiter", "exact"
+MOST_CPU = 1.5  # times that of the limiter
+SECONDS, QUICK_SECONDS = 60.0, 12.0
 LONGEST_START = 60.0  # a child that takes longer to be ready is a fault of the benchmark
 LONGEST_END = 20.0  # after its time is up
 CHILD = (__file__, "--child")
@@ -63,7 +69,7 @@ def child() -> None:
     stay_on_this_machine()
     tally = Tally(None if kept is None else Path(kept))
     say({"ready": True, "cpu": _cpu()})
-    sys.stdin.readline()
+    tally.began = float(sys.stdin.readline())
     used = _cpu()
     once = threading.Lock()
 
@@ -79,9 +85,16 @@ def child() -> None:
     timer = threading.Timer(limit, give_up)
     timer.daemon = True
     timer.start()
+    threading.Thread(target=_end_with_input, daemon=True).start()
     asyncio.run(drain(contender, Job.from_dict(told["job"]), tally))
     answer()
     os._exit(0)  # whatever threads a contender leaves behind
+
+
+def _end_with_input() -> None:
+    """End this process when the one that waits for its answer is gone, be it killed."""
+    sys.stdin.read()
+    os._exit(1)
 
 
 async def drain(contender: str, job: Job, tally: Tally) -> None:
@@ -91,7 +104,13 @@ async def drain(contender: str, job: Job, tally: Tally) -> None:
 
 def summary(tally: Tally, cpu: float) -> dict[str, Any]:
     """What a contender says at the end, or when its time is up."""
-    return {"done": tally.all_done, "last_at": tally.last_at, "cpu": cpu, "words": tally.words}
+    return {
+        "done": tally.all_done,
+        "last_at": tally.last_at,
+        "cpu": cpu,
+        "words": tally.words,
+        "believed": tally.believed(),
+    }
 
 
 def _cpu(whose: int = resource.RUSAGE_SELF) -> float:
@@ -158,8 +177,9 @@ class Child:
             raise Failed(f"not installed: {said['missing']}")
         return float(said["cpu"])
 
-    def go(self) -> None:
-        self._tell("go")
+    def go(self, began: float) -> None:
+        """Let it begin. The provider began at *began*, of the clock that all processes here share."""
+        self._tell(str(began))
 
     def answer(self) -> dict[str, Any]:
         try:
@@ -225,6 +245,7 @@ class Outcome:
     useless: Mapping[str, int]  # calls to keys that never answer
     after_restart: Mapping[str, int]  # rejected calls of each key after the restart; empty without one
     words: str
+    believed: Sequence[str]  # what a pool took the limits to be at the end, by credential
     load: float  # of the machine while it ran, from the last minute
 
     @property
@@ -246,19 +267,19 @@ def run_once(drawn: Scenario, contender: str, seed: int, script: Sequence[str] =
     limit = 4 * bound_of(drawn) + 30
     with in_process(drawn.plan) as provider, tempfile.TemporaryDirectory(prefix="agentos-drain-") as folder:
         kept = f"{folder}/done" if drawn.restart and contender != OURS else None
-        job = job_of(drawn, provider.base_url, folder if drawn.restart else None)
+        job = job_of(drawn, provider.base_url, folder if drawn.restart else None, exact=contender == EXACT)
         draining = Child(contender, job, limit, kept, script)
         cpu, at_restart = 0.0, None
         try:
             provider.reset()
             began = monotonic()
-            draining.go()
+            draining.go(began)
             if drawn.restart:
                 time.sleep(drawn.seconds / 2)
                 cpu = draining.kill()
                 at_restart = provider.statistics()
                 draining = Child(contender, job, limit - (monotonic() - began), kept, script)
-                draining.go()
+                draining.go(began)
             said = draining.answer()
         finally:
             draining.kill()
@@ -296,11 +317,12 @@ def outcome_of(
         useless={name: seen.keys[name].calls for name in drawn.useless_keys},
         after_restart=after_restart,
         words="; ".join(filter(None, [said["words"], *seen.violations])),
+        believed=said["believed"],
         load=os.getloadavg()[0],
     )
 
 
-def job_of(drawn: Scenario, base_url: str, folder: str | None = None) -> Job:
+def job_of(drawn: Scenario, base_url: str, folder: str | None = None, *, exact: bool = False) -> Job:
     """What a contender is told of a scenario; *folder* if it is going to be killed."""
     return Job(
         base_url=base_url,
@@ -310,6 +332,8 @@ def job_of(drawn: Scenario, base_url: str, folder: str | None = None) -> Job:
         limits=drawn.limits if drawn.known else {},
         exclusive=drawn.exclusive,
         folder=folder,
+        plan=drawn.plan.to_dict() if exact else None,
+        client=drawn.client,
     )
 
 
@@ -351,11 +375,11 @@ class Report:
         self.outcomes: list[Outcome] = []
 
     def title(self, drawn: Scenario) -> None:
-        head = f"{drawn.name}: {drawn.calls:,} calls, {drawn.title}"
-        print(f"\n{head}\n  {'':<14}" + "".join(f"{column:>13}" for column in COLUMNS), flush=True)
+        head = f"{drawn.name}: {drawn.calls:,} calls, {drawn.title}, {drawn.client} client"
+        print(f"\n{head}\n  {'':<14}" + "".join(f"{column:>13}" for column in (*COLUMNS, "CPU ratio")), flush=True)
 
-    def row(self, outcomes: Sequence[Outcome]) -> None:
-        """The medians of the repeats of one contender, and the worst efficiency."""
+    def row(self, outcomes: Sequence[Outcome], limiter: Sequence[Outcome] = ()) -> None:
+        """The medians of the repeats of one contender, and the worst efficiency; CPU also beside the limiter's."""
         self.outcomes.extend(outcomes)
         lost = max(outcome.lost for outcome in outcomes)
         load = max(outcome.load for outcome in outcomes)
@@ -367,6 +391,7 @@ class Report:
             f"{lost:,}",
             f"{statistics.median(outcome.cpu_per_thousand for outcome in outcomes):.2f}",
             f"{statistics.median(outcome.seconds for outcome in outcomes):.2f}",
+            f"{statistics.median(_ratios(outcomes, limiter, 'cpu_per_thousand')):.2f}" if limiter else "",
         )
         words = [
             _most("calls to dead or spent keys", [outcome.useless for outcome in outcomes]),
@@ -377,31 +402,49 @@ class Report:
         numbers = "".join(f"{figure:>13}" for figure in figures)
         print("  ".join([f"  {outcomes[0].contender:<14}{numbers}", *filter(None, words)]), flush=True)
 
-    def judge(self, drawn: Scenario, outcomes: Sequence[Outcome]) -> None:
+    def judge(
+        self,
+        drawn: Scenario,
+        outcomes: Sequence[Outcome],
+        limiter: Sequence[Outcome] = (),
+        exact: Sequence[Outcome] = (),
+    ) -> None:
         """Every target of the scenario, by the worst of the repeats."""
         targets = drawn.targets
         asked: list[tuple[str, float, float, bool]] = [
             ("lost", max(outcome.lost for outcome in outcomes), 0, False),
-            ("efficiency", min(outcome.efficiency for outcome in outcomes), targets.efficiency, True),
             ("rejected/ok", max(outcome.rejected_per_success for outcome in outcomes), targets.rejected, False),
-            ("CPU", max(outcome.cpu_per_thousand for outcome in outcomes), targets.cpu, False),
         ]
+        if drawn.client == "light":
+            asked.append(("CPU", max(outcome.cpu_per_thousand for outcome in outcomes), targets.cpu, False))
+        if drawn.seconds >= SECONDS:
+            efficiency = min(outcome.efficiency for outcome in outcomes)
+            asked.append(("efficiency", efficiency, targets.efficiency, True))
+        elif measure := limiter or exact:
+            share = min(_ratios(outcomes, measure, "efficiency"))
+            asked.append((f"efficiency by {measure[0].contender}'s", share, targets.share, True))
+        if limiter:
+            ratio = max(_ratios(outcomes, limiter, "cpu_per_thousand"))
+            asked.append((f"CPU by {LIMITER}'s", ratio, MOST_CPU, False))
         if targets.useless is not None:
             calls = max(count for outcome in outcomes for count in outcome.useless.values())
             asked.append(("calls to a useless key", calls, targets.useless, False))
         if targets.after_restart is not None:
             calls = max(count for outcome in outcomes for count in outcome.after_restart.values())
             asked.append(("rejected after the restart", calls, targets.after_restart, False))
-        said = []
-        for name, figure, bound, least in asked:
-            kept = figure >= bound if least else figure <= bound
-            verdict = f"{name} {figure:.4g}, target {'at least' if least else 'at most'} {bound:g}"
-            self.judged += 1
-            if not kept:
-                verdict += f", MISSED by {abs(figure - bound):.2g}"
-                self.missed.append(f"{drawn.name}: {verdict}")
-            said.append(verdict if not kept else f"{verdict} ok")
+        said = [self.verdict_of(drawn.name, *each) for each in asked]
         print(f"  {OURS}: {'; '.join(said)}", flush=True)
+
+    def verdict_of(self, where: str, name: str, figure: float, bound: float, least: bool) -> str:
+        """Whether *figure* is at *least* *bound*, or at most; in words, and remembered."""
+        kept = figure >= bound if least else figure <= bound
+        verdict = f"{name} {figure:.4g}, target {'at least' if least else 'at most'} {bound:.4g}"
+        self.judged += 1
+        if kept:
+            return f"{verdict} ok"
+        verdict += f", MISSED by {abs(figure - bound):.2g}"
+        self.missed.append(f"{where}: {verdict}")
+        return verdict
 
     def verdict(self) -> str:
         if not self.judged:
@@ -411,29 +454,65 @@ class Report:
         return "\n  ".join([f"missed targets, {len(self.missed)} of {self.judged}:", *self.missed])
 
 
+def _ratios(outcomes: Sequence[Outcome], measure: Sequence[Outcome], figure: str) -> list[float]:
+    """What came out, repeat by repeat, by what it was for the *measure*."""
+    return [getattr(mine, figure) / getattr(its, figure) for mine, its in zip(outcomes, measure, strict=True)]
+
+
 def _most(what: str, counts: Sequence[Mapping[str, int]]) -> str:
     """The counts of the worst repeat in words; none if there are none."""
     worst = max(counts, key=lambda each: max(each.values(), default=0))
     return f"{what}: {' '.join(map(str, worst.values()))}" if worst else ""
 
 
-def compare(report: Report, name: str, contenders: Sequence[str], seeds: Sequence[int], seconds: float) -> None:
+def draw_scenario(name: str, seconds: float, client: str | None, seed: int) -> Scenario:
+    """The scenario as *seed* draws it, with another client if one is named."""
+    drawn = scenario(name, seed, seconds)
+    return drawn if client is None else replace(drawn, client=client)
+
+
+def compare(
+    report: Report, draw: Callable[[int], Scenario], contenders: Sequence[str], seeds: Sequence[int]
+) -> list[Outcome]:
     """Every contender once, then every contender again on another seed. One that fails is left out from then on."""
-    drawn = scenario(name, seeds[0], seconds)
-    entered = [each for each in contenders if drawn.known or each not in NEEDS_LIMITS]
+    drawn = draw(seeds[0])
+    entered = [
+        each
+        for each in contenders
+        if (drawn.known or each not in NEEDS_LIMITS) and not (drawn.restart and each == EXACT)
+    ]
     found: dict[str, list[Outcome]] = {contender: [] for contender in entered}
     report.title(drawn)
     for seed in seeds:
         for contender in tuple(found):
             try:
-                found[contender].append(run_once(scenario(name, seed, seconds), contender, seed))
+                found[contender].append(run_once(draw(seed), contender, seed))
             except Failed as why:
                 print(f"  {contender} is left out: {why}", flush=True)
                 del found[contender]
+    limiter, exact = found.get(LIMITER, []), found.get(EXACT, [])
     for outcomes in found.values():
-        report.row(outcomes)
+        report.row(outcomes, limiter)
     if OURS in found:
-        report.judge(drawn, found[OURS])
+        report.judge(drawn, found[OURS], limiter, exact)
+    return found.get(OURS, [])
+
+
+class Believer(Protocol):
+    """An outcome of a contender that has a pool."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def believed(self) -> Sequence[str]: ...
+
+
+def show_beliefs(outcomes: Sequence[Believer]) -> None:
+    """Print what the pool took the limits to be, repeat by repeat."""
+    for outcome in outcomes:
+        lines = [f"    believed at the end, seed {outcome.seed}:", *(f"      {each}" for each in outcome.believed)]
+        print("\n".join(lines), flush=True)
 
 
 def machine() -> str:
@@ -460,12 +539,14 @@ def json_of(outcome: Outcome) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Drain simulated providers, beside peers.")
-    parser.add_argument("--quick", action="store_true", help="scenarios of 10 s, minutes in all; no verdict")
+    parser.add_argument("--quick", action="store_true", help="scenarios of 12 s, judged beside peers")
     parser.add_argument("--scenario", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), metavar="NAME")
     parser.add_argument("--contender", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME")
+    parser.add_argument("--client", choices=CLIENTS, help="of all but LiteLLM; unless told, that of the scenario")
     parser.add_argument("--seconds", type=float, help="the least a scenario can take; 60 unless told")
     parser.add_argument("--repeats", type=int, help="each on a seed of its own; 1 unless told")
     parser.add_argument("--seed", type=int, help="another one each time unless told")
+    parser.add_argument("--believed", action="store_true", help="show what the pool took the limits to be at the end")
     parser.add_argument("--json", metavar="FILE", help="write every outcome there")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -479,10 +560,11 @@ def main() -> None:
     print(f"{machine()}\nseed {seed}, scenarios of {seconds:g} s, each {repeats}x", flush=True)
     report = Report()
     for name in arguments.scenario:
-        compare(report, name, arguments.contender, seeds, seconds)
+        draw = functools.partial(draw_scenario, name, seconds, arguments.client)
+        ours = compare(report, draw, arguments.contender, seeds)
+        if arguments.believed:
+            show_beliefs(ours)
     print(f"\n{report.verdict()}")
-    if seconds < SECONDS:
-        print(f"(scenarios of {seconds:g} s are too short to judge by: the last call alone takes a good part of it)")
     if arguments.json:
         told = {"machine": machine(), "seed": seed, "seconds": seconds, "repeats": repeats}
         told_all = {**told, "missed": report.missed, "outcomes": [json_of(each) for each in report.outcomes]}

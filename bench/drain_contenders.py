@@ -1,7 +1,8 @@
 """Those who drain: agentos and its peers, each doing the same calls to the same provider as well as it can.
 
 Each is a coroutine function of a :class:`Job` and a :class:`Tally`, which it tells of every success. All have the same
-number of calls under way at most. All but LiteLLM, which brings its own, use the light client of ``drain_client``.
+number of calls under way at most. All but LiteLLM, which brings its own, use the same client of ``drain_client``.
+Exact pacing is no peer but the measure: it alone is told the provider's plan, and when its clock began.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import functools
 import importlib
 import itertools
+import math
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,9 +20,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, TextIO
 
-from drain_client import Answer, Client
+from drain_client import CLIENTS, Answer, HttpClient
 
 from agentos import Context, Credential, CredentialCoordinator, Limit, ParallelCoordinator, Transient
+from agentos.simulator import Admitted, Provider, ProviderPlan
 
 PATH = "/chat/completions"
 RETRIES = 20  # of one item, for faults that no key is to blame for: a night's work is not given up for a bad minute
@@ -45,6 +48,8 @@ class Job:
     limits: Mapping[str, tuple[float, float]]  # requests a minute and at once, by quota; only what is known
     exclusive: bool
     folder: str | None  # to keep what a restart needs; None: there will be none
+    plan: Mapping[str, Any] | None = None  # the provider itself, for exact pacing only
+    client: str = "light"
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Job:
@@ -56,11 +61,13 @@ class Tally:
     """What a contender has done: how many items, and when the last of them was."""
 
     def __init__(self, kept: Path | None = None) -> None:
+        self.began = monotonic()
         self.before = frozenset[int]()  # done before the restart, where a file was kept
         self.done = 0
         self.from_journal: Callable[[], int] = lambda: 0  # the same, for who keeps a journal of its own
         self.last_at: float | None = None
         self.words = ""  # what the contender has to say at the end
+        self.believed: Callable[[], list[str]] = list  # what a pool takes the limits to be, by credential
         self._file: TextIO | None = None
         if kept is not None:
             if kept.exists():
@@ -96,7 +103,7 @@ def to_do(job: Job, tally: Tally) -> deque[int]:
 
 async def agentos(job: Job, tally: Tally) -> None:
     """A run over a pool of credentials that find their own width; after a restart the same journal and store."""
-    client = Client(job.base_url)
+    client = CLIENTS[job.client](job.base_url)
     store = "memory" if job.folder is None else f"sqlite:///{job.folder}/pool.sqlite"
     pool = CredentialCoordinator([credential(job, key) for key in job.keys], store=store)
     journal = None if job.folder is None else Path(job.folder, "run.journal")
@@ -118,9 +125,15 @@ async def agentos(job: Job, tally: Tally) -> None:
         tally.succeeded(item)
         return item
 
+    def believed() -> list[str]:
+        return [f"{row.name}: {row.state}, {row.slots} slots; {row.limits}" for row in pool.snapshot()]
+
+    tally.believed = believed
     try:
         stats, results = await run.execute_async(range(job.items), ask, str)
     finally:
+        last = believed()
+        tally.believed = lambda: last
         await client.close()
         pool.close()
     tally.done = stats.success_count - stats.cached  # the run's own word, not that of its workers
@@ -150,7 +163,7 @@ def credential(job: Job, key: Key, *hosts: str) -> Credential:
 
 
 class _Rest:
-    """When a key may be used again, by the textbook: after Retry-After, else 1 s, 2 s, ... 60 s."""
+    """When a key may be used again, by the textbook: after Retry-After(-Ms), else 1 s, 2 s, ... 60 s."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -158,7 +171,7 @@ class _Rest:
         self._backoff = FIRST_BACKOFF
 
     def refused(self, headers: Mapping[str, str]) -> None:
-        told = _seconds(headers.get("retry-after"))
+        told = _told_in(headers)
         now = monotonic()
         if told is not None:
             self.until = max(self.until, now + told)
@@ -170,6 +183,12 @@ class _Rest:
         self._backoff = FIRST_BACKOFF
 
 
+def _told_in(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, by the most exact header that says it."""
+    exact = _seconds(headers.get("retry-after-ms"))
+    return _seconds(headers.get("retry-after")) if exact is None else exact / 1000
+
+
 def _seconds(text: str | None) -> float | None:
     try:
         return None if text is None else float(text)
@@ -179,7 +198,7 @@ def _seconds(text: str | None) -> float | None:
 
 async def round_robin(job: Job, tally: Tally) -> None:
     """The next key in turn that does not rest; a 401 takes its key out, a 429 lets it rest, all else is tried again."""
-    client = Client(job.base_url)
+    client = CLIENTS[job.client](job.base_url)
     left = to_do(job, tally)
     keys = [_Rest(key) for key in job.keys]
     turn = itertools.count()
@@ -220,14 +239,14 @@ async def _until_none_is_left(fetch: Callable[[], Awaitable[None]], job: Job, ta
             await asyncio.sleep(0.05)
 
 
-async def _post(client: Client, secret: str, item: int) -> Answer:
+async def _post(client: HttpClient, secret: str, item: int) -> Answer:
     try:
         return await client.post(PATH, secret, body_of(item))
     except (ConnectionError, TimeoutError):
         return Answer(599, {}, b"")
 
 
-async def _crowd(client: Client, fetchers: Iterable[Awaitable[None]]) -> None:
+async def _crowd(client: HttpClient, fetchers: Iterable[Awaitable[None]]) -> None:
     try:
         await asyncio.gather(*fetchers)
     finally:
@@ -238,18 +257,23 @@ async def _crowd(client: Client, fetchers: Iterable[Awaitable[None]]) -> None:
 
 
 async def limited(job: Job, tally: Tally) -> None:
-    """One AsyncLimiter for each quota, as large as the provider's; each key has its share of the calls at once."""
+    """One AsyncLimiter for each quota, as large as the provider's; each key has its share of the workers.
+
+    A worker whose call is refused pauses before it queues again. The others go on: the limiter knows the limit.
+    """
     from aiolimiter import AsyncLimiter
 
-    client = Client(job.base_url)
+    client = CLIENTS[job.client](job.base_url)
     left = to_do(job, tally)
     limiters = {quota: AsyncLimiter(at_once, at_once / rpm * 60) for quota, (rpm, at_once) in job.limits.items()}
+    dead: set[Key] = set()
 
     async def fetch(rest: _Rest) -> None:
-        while left:
+        while left and rest.key not in dead:
+            if (pause := rest.until - monotonic()) > 0:
+                await asyncio.sleep(min(pause, FIRST_BACKOFF))
+                continue
             async with limiters[rest.key.quota]:
-                if rest.until > monotonic():
-                    await asyncio.sleep(rest.until - monotonic())
                 if not left:
                     return
                 item = left.popleft()  # only now: a key that waits holds up no item
@@ -259,12 +283,90 @@ async def limited(job: Job, tally: Tally) -> None:
                 tally.succeeded(item)
             else:
                 left.append(item)
-                if answer.status == 429:
+                if answer.status == 401:
+                    dead.add(rest.key)
+                elif answer.status == 429:
                     rest.refused(answer.headers)
 
-    rests = [_Rest(key) for key in job.keys]
-    shares = [functools.partial(fetch, rests[number % len(rests)]) for number in range(job.parallel)]
+    shares = [functools.partial(fetch, _Rest(job.keys[number % len(job.keys)])) for number in range(job.parallel)]
     await _crowd(client, (_until_none_is_left(share, job, tally) for share in shares))
+
+
+# -- exact pacing: what could be had ----------------------------------------------------------------------------------
+
+BEHIND = 0.005  # seconds by which the copy's clock is behind, so that no call comes too early
+AGAIN = 0.02  # seconds until a call is repeated that came too early all the same: the first ones take longer to arrive
+
+
+async def exact(job: Job, tally: Tally) -> None:
+    """Every call as soon as the provider admits it, as a copy of the provider says that runs by the same clock."""
+    assert job.plan is not None
+    client = CLIENTS[job.client](job.base_url)
+    left = to_do(job, tally)
+    copy = Provider(ProviderPlan.from_dict(job.plan))
+    behind = BEHIND
+    turns = {key.quota: asyncio.Lock() for key in job.keys}  # one at a time waits for the quota
+
+    def now() -> float:
+        return monotonic() - tally.began - behind
+
+    async def fetch(key: Key) -> None:
+        nonlocal behind
+        while left:
+            async with turns[key.quota]:
+                while left and (wait := copy.ready_in(key.secret, 0, now())) > 0:
+                    if wait == math.inf:
+                        return
+                    await asyncio.sleep(wait)
+                if not left:
+                    return
+                call = copy.arrive(key.secret, 0, now())
+                item = left.popleft()
+            answer = await _post(client, key.secret, item)
+            while answer.status == 429 and not copy.plan.count_rejections:
+                behind += BEHIND
+                await asyncio.sleep(AGAIN)
+                answer = await _post(client, key.secret, item)
+            if isinstance(call, Admitted):
+                copy.finish(call, now())
+            if answer.status == 200:
+                tally.succeeded(item)
+            else:
+                left.append(item)
+
+    shares = [functools.partial(fetch, job.keys[number % len(job.keys)]) for number in range(job.parallel)]
+    await _crowd(client, (_until_none_is_left(share, job, tally) for share in shares))
+
+
+# -- open-keypool -----------------------------------------------------------------------------------------------------
+
+
+async def open_keypool(job: Job, tally: Tally) -> None:
+    """Its pool of keys, in a loop that asks again after a moment when it has none: it cannot be waited for."""
+    from open_keypool import AllKeysExhaustedError, AsyncKeyPool
+
+    client = CLIENTS[job.client](job.base_url)
+    left = to_do(job, tally)
+    pool = AsyncKeyPool([key.secret for key in job.keys], provider="openai", cooldown_seconds=1)
+
+    async def fetch() -> None:
+        while left:
+            try:
+                secret = await pool.get_key()
+            except AllKeysExhaustedError:
+                await asyncio.sleep(0.05)
+                continue
+            if not left:
+                return
+            item = left.popleft()
+            answer = await _post(client, secret, item)
+            await pool.handle_response(secret, answer.status, answer.headers)
+            if answer.status == 200:
+                tally.succeeded(item)
+            else:
+                left.append(item)
+
+    await _crowd(client, (_until_none_is_left(fetch, job, tally) for _ in range(job.parallel)))
 
 
 # -- LiteLLM's Router -------------------------------------------------------------------------------------------------
@@ -314,7 +416,7 @@ def router_of(job: Job) -> Any:
 def _told_by(error: Exception) -> float | None:
     """How long the Router, or the provider through it, says to wait."""
     response = getattr(error, "response", None)
-    return getattr(error, "cooldown_time", None) or _seconds(getattr(response, "headers", {}).get("retry-after"))
+    return getattr(error, "cooldown_time", None) or _told_in(getattr(response, "headers", {}))
 
 
 def _deployment(job: Job, key: Key) -> dict[str, Any]:
@@ -339,8 +441,10 @@ CONTENDERS: dict[str, Drain] = {
     "round-robin": round_robin,
     "aiolimiter": limited,
     "litellm": litellm_router,
+    "open-keypool": open_keypool,
+    "exact": exact,
 }
-PACKAGES = {"aiolimiter": "aiolimiter", "litellm": "litellm"}  # that a contender needs
+PACKAGES = {"aiolimiter": "aiolimiter", "litellm": "litellm", "open-keypool": "open_keypool"}  # that contenders need
 NEEDS_LIMITS = frozenset({"aiolimiter"})  # of no use where the limits are not known
 
 
