@@ -234,7 +234,7 @@ class Puppet:
 
     # -- many leases, fast ------------------------------------------------------------------------------------
 
-    def hammer(self, begun: str, until: str, timeout: float = 20.0, pool: str = "", keeps: int = 0) -> list[str]:
+    def hammer(self, begun: str, until: str, timeout: float = 120.0, pool: str = "", keeps: int = 0) -> list[str]:
         """Take a lease and give one back, until there is a file of that name. What went wrong.
 
         There is a file *begun* as soon as it has had the first. It always *keeps* so many leases.
