@@ -287,6 +287,8 @@ class ReportedLimit(Hypothesis):
         if resets_in is not None and resets_in > 0:
             exact = not float(resets_in).is_integer() if exact is None else exact
             own = used if stamp is None and self.dimension == REQUESTS else FOREVER
+            if refused and own < FOREVER:
+                own = amount / (hint or USUAL_WINDOW) * resets_in  # earlier answers were not reported: as is usual
             self.evidence.add(amount, amount - remaining, resets_in, started_at, exact=exact, own=own, hint=hint)
         self._measure(amount, self._find_per(amount))
         self.confirmed += 1

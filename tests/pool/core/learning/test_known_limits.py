@@ -6,6 +6,7 @@ Each test drives a pool in virtual time, with more calls to make than any limit 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -269,3 +270,13 @@ def test_a_bucket_that_holds_less_than_a_minute_is_used_to_the_full(
 
     assert len(seen.admitted) >= 0.9 * amount
     assert len(seen.refused) <= 0.03 * len(seen.admitted)
+
+
+def test_the_first_reading_of_a_small_bucket_may_be_that_of_a_refusal() -> None:
+    """600 a minute, of which it holds 20: calls were made before, whose answers nobody reported."""
+    pool = pool_of(KeySpec("a", slots=99))
+    reading = Reading("requests", 600.0, 0.0, resets_in=1.911, source="x-ratelimit-*-requests")
+
+    pool.report(takes(pool, 8)[-1], replace(limited(0.1, reading), provider="openai"), 0.0)
+
+    assert told_of(pool).limit.per == 60.0
