@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .reading import EventReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Program:
     The address is that of the gateway itself, ``http://127.0.0.1:PORT``; each table adds the path that its program
     expects. ``patience`` has the variables that raise the program's own timeouts, so that it waits for a key as long as
     the gateway does. ``unset`` are variables that would make it ignore the others. ``traps`` are for people. What is
-    stated of its requests was recorded from the program itself (tests/agents/recorded).
+    stated of its requests was recorded from the program itself (tests/agents/recorded). ``start`` and ``resume`` are
+    for a program that reads its prompt from standard input, where nothing in it can be taken for an option.
     """
 
     name: str
@@ -46,6 +50,11 @@ class Program:
     user_agents: tuple[str, ...] = ()  # how the User-Agent of its requests begins
     session_headers: tuple[str, ...] = ()  # headers of its requests that name its session
     leaves_after: float | None = None  # seconds without an answer's headers, with its patience; None: it stays
+    start: tuple[str, ...] = ()  # the words that begin a session without a person; ``{options}``: the user's own
+    resume: tuple[str, ...] = ()  # the words that resume one; empty: it cannot
+    picks_session: bool = False  # ``{session}`` of a new one is chosen by us
+    key_variables: Mapping[str, str] = field(default_factory=dict)  # where it finds a key, by provider
+    reader: type[EventReader] | None = None
 
     def environment(self, base_url: str, token: str) -> dict[str, str]:
         """Return the variables that the program needs to use that address with that token."""

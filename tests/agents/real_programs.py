@@ -57,12 +57,18 @@ def environment(name: str, url: str, token: str, home: Path) -> dict[str, str]:
 
 
 def run_program(
-    name: str, url: str, token: str, home: Path, words: Sequence[str] | None = None, timeout: float = 120.0
+    name: str,
+    url: str,
+    token: str,
+    home: Path,
+    words: Sequence[str] | None = None,
+    timeout: float = 120.0,
+    more: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run the real program once, in a folder below *home*."""
     folder = home / "work"
     folder.mkdir(parents=True, exist_ok=True)
-    variables = environment(name, url, token, home)
+    variables = environment(name, url, token, home) | (more or {})
     argv = [str(EXECUTABLES[name]), *PROGRAMS[name].arguments(url, token), *(ASK[name] if words is None else words)]
     process = subprocess.Popen(
         argv,

@@ -103,8 +103,13 @@ def recording(plan: ProviderPlan) -> Iterator[Recording]:
 
             do_GET = do_POST = do_HEAD = _pass_on  # noqa: N815 - the names that the base class calls
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                pass  # a program that leaves
+
+        server = Server(("127.0.0.1", 0), Handler)
         kept.url = f"http://127.0.0.1:{server.server_port}"
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         serving.start()

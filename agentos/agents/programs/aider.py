@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..program import Program
+from ..reading import PlainReader
 
 AIDER: Final = Program(
     name="aider",
@@ -21,4 +22,7 @@ AIDER: Final = Program(
     },
     patience={"AIDER_TIMEOUT": "86400"},
     traps=("aider --message ends with code 0 even if every call failed",),
+    start=("--message-file", "/dev/stdin", "--no-stream", "{options}"),
+    key_variables={"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"},
+    reader=PlainReader,
 )

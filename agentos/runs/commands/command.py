@@ -14,6 +14,7 @@ from .template import Template
 
 if TYPE_CHECKING:
     from ..output.capture import OutputCapture
+    from .agent_protocol import AgentAdapter, WireWitness
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETER = re.compile(r"\w*sh|(?:python|pypy|node|ruby|perl|deno|bun)[\d.]*")
@@ -31,7 +32,8 @@ class Command:
     ``timeout``: its whole process group is asked to end, and killed after ``kill_after`` seconds. ``env`` is the
     environment of all commands (default: this process's own), ``without`` the names of variables to leave out of it;
     variables that hold a secret of the pool are always left out. ``run_id`` is the value of AGENTOS_RUN_ID. ``outputs``
-    receives what the commands print.
+    receives what the commands print. ``agent``, ``prompt`` and ``witness`` are set by ``Agent``, for a command that is
+    an agent program: how it is started and read, its prompt with placeholders, and what the gateway saw of its calls.
     """
 
     argv: Sequence[str]
@@ -45,6 +47,9 @@ class Command:
     without: Collection[str] = frozenset()
     run_id: str | None = None
     outputs: OutputCapture | None = field(default=None, compare=False, repr=False)
+    agent: AgentAdapter | None = field(default=None, compare=False, repr=False)
+    prompt: str = "{}"
+    witness: WireWitness | None = field(default=None, compare=False, repr=False)
     template: Template = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,12 +65,15 @@ class Command:
         if self.idle_timeout is not None:
             _seconds("idle_timeout", self.idle_timeout)
         object.__setattr__(self, "argv", tuple(argv))
-        object.__setattr__(self, "template", Template(argv, append=not self.stdin))
+        append = not self.stdin and self.agent is None
+        object.__setattr__(self, "template", Template(argv, append=append))
 
     @property
     def name(self) -> str:
         """The worker's name, by which a journal recognises its results."""
-        return f"$ {shlex.join(self.argv)}"
+        if self.agent is None:
+            return f"$ {shlex.join(self.argv)}"
+        return f"agent {shlex.join(self.argv)} < {self.prompt}"
 
     @property
     def label(self) -> str:

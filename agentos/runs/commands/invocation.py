@@ -21,6 +21,7 @@ class Invocation:
     env_key: str | None  # the variable for its secret
     idle_timeout: float | None
     kill_after: float
+    prompt: str | None = None  # what it reads from standard input, instead of the item
 
     def __repr__(self) -> str:
         return f"<invocation for {self.item_id} attempt {self.attempt}>"

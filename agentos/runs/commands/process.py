@@ -57,6 +57,8 @@ class ProcessRunner:
                 variables[invocation.env_key] = secret
             variables.update(invocation.variables)
             stdin = os.fsencode(invocation.text) if invocation.stdin else None
+            if invocation.prompt is not None:
+                stdin = invocation.prompt.encode("utf-8", "surrogateescape")
             child = self._helper.spawn(invocation.argv, variables, stdin, lock)
             if lock is not None:
                 os.close(lock)

@@ -148,6 +148,12 @@ class Template:
         return format_item(item)
 
 
+def fill_text(text: str, item: Any, item_id: str, number: int) -> str:
+    """Fill the placeholders of *text*, such as a prompt. Raise ``TemplateError`` if the item does not fit."""
+    parts = _parts(text, None, None)
+    return "".join(part if isinstance(part, str) else _put(part, item, item_id, number) for part in parts)
+
+
 def format_item(item: Any) -> str:
     """Return a text unchanged, anything else as compact JSON."""
     if isinstance(item, str):

@@ -68,6 +68,7 @@ class Attempt:
         "cancelled",
         "cancelled_at",
         "ended",
+        "facts",
         "grant",
         "item",
         "lease",
@@ -91,6 +92,7 @@ class Attempt:
         self.cancelled: str | None = None  # why it was cancelled: "timeout", "stop" or LOST
         self.cancelled_at = 0.0
         self.runner: Any = None  # the engine's handle of it
+        self.facts: dict[str, Any] = NOTHING  # what is recorded of its failure, besides the error
         self.redacted_output = False  # its value is the output of a command, from which a secret was removed
         self.lease: Any = None  # the worker's view of it, once requested
         self.usage_log = UsageLog()  # collects the tokens that its calls use

@@ -10,14 +10,16 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, RateLimited, Transient, WorkerLost
+from ..commands.agent_protocol import AgentReport
 from ..commands.command import Command
 from ..commands.invocation import Completed, Invocation
 from ..commands.outcome_file import CommandOutcome, InvalidOutcome, parse_outcome
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
 from ..execution.failure_facts import name_signal
-from ..output.capture import CapturedOutput, ItemOutput, OutputCapture
+from ..output.capture import CapturedOutput, ItemOutput, OutputCapture, OutputView
 from ..output.stream_redaction import Redaction
+from .agent_attempts import AgentAttempts, AgentProcess
 
 if TYPE_CHECKING:
     from ..execution.engine_run import EngineRun
@@ -40,6 +42,7 @@ class CommandAttempts:
         self._max_slots = 0
         self._slots_lock = threading.Lock()
         self._warned: set[str] = set()  # warnings about outcome files
+        self.agents = None if command.agent is None else AgentAttempts(run, command, command.agent)
 
     def build_invocation(self, attempt: Attempt, slot: int) -> Invocation:
         """Build the attempt's invocation. Raises if the template names a field that the item does not have."""
@@ -65,21 +68,29 @@ class CommandAttempts:
             kill_after=command.kill_after,
         )
 
-    def open_output(self, attempt: Attempt) -> ItemOutput:
+    def open_output(self, attempt: Attempt, view: OutputView | None = None) -> ItemOutput:
         """Open the attempt's output. The caller must finish it."""
-        return self._outputs.open_attempt(attempt)
+        return self._outputs.open_attempt(attempt, view)
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 
     def evaluate(
-        self, attempt: Attempt, invocation: Invocation, completed: Completed, captured: CapturedOutput
+        self,
+        attempt: Attempt,
+        invocation: Invocation,
+        completed: Completed,
+        captured: CapturedOutput,
+        process: AgentProcess | None = None,
+        report: AgentReport | None = None,
     ) -> dict[str, Any]:
-        """Return the value of a successful command; raise for any other."""
+        """Return the value of a successful command; raise for any other. *process* and *report*: of an agent."""
         attempt.redacted_output = captured.redacted
         status, ended_by_us = completed.status, completed.asked_to_end or completed.status != 0
         if completed.fault is not None:
             raise _not_started(invocation.argv[0], completed.fault, completed.host)
         outcome = self._parse_outcome(attempt, completed)
+        if self.agents is not None and process is not None and report is not None:
+            self.agents.settle(attempt, process, report)
         if outcome is not None:
             self._report_outcome(attempt, outcome)
         if attempt.cancelled is not None and ended_by_us:
@@ -94,12 +105,17 @@ class CommandAttempts:
             raise RateLimited(outcome.rate_limited, model=outcome.model)  # the error carries it to the pool
         if outcome is not None and (outcome.rejected or outcome.spent):
             raise CommandFailed(reason=f"its credential: {outcome.rejected or outcome.spent}", tail=captured.tail)
+        if self.agents is not None and process is not None and report is not None:
+            if outcome is not None and outcome.failed is not None:
+                raise CommandFailed(reason=outcome.failed, tail=captured.tail)
+            value = self.agents.evaluate(attempt, process, report, completed, captured)
+            return value if outcome is None or not outcome.usage else {**value, "usage": dict(outcome.usage)}
         if status is None:
             raise Transient("the helper process that starts commands ended, and this command with it")
         code = os.waitstatus_to_exitcode(status)
         if code or (outcome is not None and outcome.failed is not None):
             raise _failure(code, captured, outcome)
-        value: dict[str, Any] = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
+        value = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
         if captured.stdout_head is not None:
             value["stdout_head"] = captured.stdout_head
         return value if outcome is None or not outcome.usage else {**value, "usage": dict(outcome.usage)}

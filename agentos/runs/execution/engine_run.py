@@ -200,6 +200,7 @@ class EngineRun:
             if self.worker.is_command:
                 facts.setdefault("exit", None)  # agentos ended it, or it did not start
                 facts.setdefault("signal", None)
+            facts.update(attempt.facts)
             mismatch = find_mismatch(attempt)
             text = format_error(error) if mismatch is None else f"{mismatch} ({format_error(error)})"
             result = self._failure(attempt, state.masked(text), facts, now)

@@ -116,6 +116,10 @@ class Journal:
         """Return the item ids of the entries with these numbers. Thread-safe."""
         return self._store.reader.ids_at(seqs)
 
+    def read_kinds(self, kinds: Sequence[str]) -> list[tuple[str, str, str | None]]:
+        """Return item, kind and detail of all entries of these kinds that have an item, in order. Thread-safe."""
+        return self._store.reader.read_kinds(kinds)
+
     def close(self, timeout: float | None = None) -> bool:
         """Close the journal, through its writer if it has one: see `JournalWriter.close`."""
         # Start a writer only to close it: it writes the entry of a clean end.

@@ -22,6 +22,11 @@ _FETCH = (
 
 _IDS_AT: Final = "select e.seq, e.item from json_each(?) j cross join entries e on e.seq = j.value"
 
+_OF_KINDS: Final = (
+    "select item, kind, detail from entries where item is not null and kind in (select value from json_each(?)) "
+    "order by seq"
+)
+
 T = TypeVar("T")
 
 
@@ -59,6 +64,10 @@ class Reader:
     def ids_at(self, seqs: Sequence[int]) -> dict[int, str | None]:
         """Return the item ids of the entries with these numbers."""
         return self._read(lambda connection: ids_at(connection, seqs))
+
+    def read_kinds(self, kinds: Sequence[str]) -> list[tuple[str, str, str | None]]:
+        """Return item, kind and detail of all entries of these kinds that have an item, in order."""
+        return self._read(lambda connection: list(connection.execute(_OF_KINDS, (json.dumps(list(kinds)),))))
 
     def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:

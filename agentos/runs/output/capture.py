@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,8 +26,17 @@ MAX_HEAD = 1 << 12  # bytes at its beginning that are kept too, if there was mor
 _TAIL = 20  # lines
 _LONGEST_LINE = 500  # characters of a line of the tail
 _AT_ONCE = 1 << 16
+_LONGEST_VIEWED = 1 << 25
 
 Redactors = Callable[[str | None], StreamRedactor]  # redactor for one stream, by credential name
+
+
+class OutputView(Protocol):
+    """Reads the standard output of an attempt, and says what people are shown of it. The log has all of it."""
+
+    def feed(self, line: str) -> Sequence[str]:
+        """Return the lines to show and keep instead of *line*."""
+        ...
 
 
 class OutputScreen(Protocol):
@@ -87,18 +96,25 @@ class OutputCapture:
         self._open: dict[str, ItemOutput] = {}
         self._printed: set[str] = set()  # items whose attempt has ended, and has output in their log
 
-    def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> ItemOutput:
+    def open(
+        self,
+        item_id: str,
+        index: int,
+        attempt: int,
+        credential_name: str | None = None,
+        view: OutputView | None = None,
+    ) -> ItemOutput:
         """Open the output of one attempt. The caller finishes it."""
         log = None
         if self._logs is not None:
             log = self._logs.open_attempt(item_id, format_heading(attempt, self._wall(), credential_name))
-        output = self._open[item_id] = ItemOutput(self, item_id, index, credential_name, log)
+        output = self._open[item_id] = ItemOutput(self, item_id, index, credential_name, log, view)
         return output
 
-    def open_attempt(self, attempt: Attempt) -> ItemOutput:
+    def open_attempt(self, attempt: Attempt, view: OutputView | None = None) -> ItemOutput:
         """Open the output of an attempt of a run."""
         name = None if attempt.grant is None else attempt.grant.key.name
-        return self.open(attempt.item.id, attempt.item.index, attempt.number, name)
+        return self.open(attempt.item.id, attempt.item.index, attempt.number, name, view)
 
     def last_line(self, item_id: str) -> str | None:
         """Return the last line that a running item printed, safe for a terminal."""
@@ -155,13 +171,20 @@ class ItemOutput:
     """The output of one attempt. Thread-safe."""
 
     def __init__(
-        self, outputs: OutputCapture, item_id: str, index: int, credential_name: str | None, log: ItemLog | None
+        self,
+        outputs: OutputCapture,
+        item_id: str,
+        index: int,
+        credential_name: str | None,
+        log: ItemLog | None,
+        view: OutputView | None = None,
     ) -> None:
         self.item_id = item_id
         self.index = index
         self._outputs = outputs
         self._credential_name = credential_name
         self._log = log
+        self._view = None if view is None else _ViewedLines(view)
         self._lock = threading.Lock()
         self._streams: dict[str, _OutputStream] = {}
         self._head = b""
@@ -246,6 +269,8 @@ class ItemOutput:
             text = stream.redactor.redact_without_colors(text)
         if self._log is not None:
             self._log.write(text)
+        if self._view is not None and stream.name == "stdout":
+            text = self._view.render(text, at_end=at_end)
         self._keep(stream, text)
         screen = self._outputs.screen
         if screen is not None:
@@ -288,6 +313,28 @@ class _OutputStream:
         lines = text.rsplit(b"\n", 2 * _TAIL)[-2 * _TAIL :]
         shown = [_shown(line) for line in lines if line]
         return [line for line in shown if line.strip()][-_TAIL:]
+
+
+class _ViewedLines:
+    """Passes whole lines to a view, and returns its own as text. A line that is too long is left out."""
+
+    def __init__(self, view: OutputView) -> None:
+        self._view = view
+        self._begun: list[bytes] = []  # pieces of a line that goes on
+        self._size = 0
+
+    def render(self, text: bytes, *, at_end: bool) -> bytes:
+        shown: list[str] = []
+        for piece, whole in split(text, at_end=at_end):
+            self._size += len(piece)
+            if self._size <= _LONGEST_VIEWED:
+                self._begun.append(piece)
+            if whole:
+                if self._size <= _LONGEST_VIEWED:
+                    shown += self._view.feed(b"".join(self._begun).decode("utf-8", "replace"))
+                self._begun.clear()
+                self._size = 0
+        return "".join(f"{line}\n" for line in shown).encode("utf-8", "replace")
 
 
 def _shown(line: bytes) -> str:

@@ -1,0 +1,246 @@
+"""Attempts of a command that is an agent program: the session of each, what it reports, and what follows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...costs.usage import NO_USAGE, Usage
+from ...errors import CommandFailed, RateLimited, Transient
+from ..commands.agent_protocol import AgentAdapter, AgentReader, AgentReport, Ending
+from ..commands.agent_verdict import AgentVerdict, decide
+from ..commands.command import Command
+from ..commands.invocation import Completed, Invocation
+from ..commands.template import fill_text
+from ..core.records import Attempt
+from ..execution.attempt import PooledAttempt
+from ..execution.failure_facts import name_signal
+from ..journal.entry_text import replace_surrogates
+from ..output.capture import CapturedOutput
+
+if TYPE_CHECKING:
+    from ..execution.engine_run import EngineRun
+
+log = logging.getLogger("agentos")
+
+# A session that ended so is not resumed: its next turn would end alike.
+_NOT_RESUMED = frozenset({Ending.CONTEXT, Ending.REFUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSession:
+    """The session of an item: its id, once that is known, how often it was resumed, and what it took so far."""
+
+    id: str | None
+    resumes: int = 0
+    turns: int = 0
+    cost: float = 0.0
+    used: Usage = NO_USAGE
+
+    def encode(self, program: str) -> str:
+        """Return the session as the journal keeps it."""
+        kept = {"program": program, "session": self.id, "resumes": self.resumes, "turns": self.turns}
+        return json.dumps({**kept, "cost": self.cost, "used": self.used.to_json()})
+
+    def add(self, report: AgentReport) -> AgentSession:
+        """Return the session with what one more process of it took."""
+        turns, cost, used = report.turns or 0, report.cost or 0.0, report.usage or NO_USAGE
+        if report.usage_is_total:
+            return replace(self, turns=self.turns + turns, cost=max(cost, self.cost), used=used or self.used)
+        return replace(self, turns=self.turns + turns, cost=self.cost + cost, used=self.used + used)
+
+
+def decode_session(detail: str, program: str) -> AgentSession | None:
+    """Return the session that a journal kept, if it is of this program."""
+    try:
+        kept = json.loads(detail)
+        if kept["program"] != program or not isinstance(kept["session"], str):
+            return None
+        used = Usage.from_json(kept.get("used"))
+        return AgentSession(kept["session"], int(kept["resumes"]), int(kept["turns"]), float(kept["cost"]), used)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _subtract(usage: Usage, before: Usage) -> Usage:
+    """Return what a session used since *before*; a counter that began anew counts as a whole."""
+    names = ("input", "output", "cache_read", "cache_write", "reasoning")
+    left = {name: getattr(usage, name) - getattr(before, name) for name in names}
+    return usage if min(left.values()) < 0 else Usage(**left)
+
+
+class AgentProcess:
+    """One process of an agent: its session, its reader, and the view of its output."""
+
+    def __init__(self, attempts: AgentAttempts, attempt: Attempt, session: AgentSession, reader: AgentReader) -> None:
+        self.session = session
+        self.is_resumed = session.resumes > 0
+        self.reader = reader
+        self._attempts = attempts
+        self._attempt = attempt
+        self._has_warned = False
+
+    def feed(self, line: str) -> Sequence[str]:
+        """Read a line of standard output, and return what to show of it."""
+        try:
+            shown = self.reader.feed(line)
+        except Exception as error:  # noqa: BLE001 - a line of an unknown form must not cost the item
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning("[COORDINATOR] a line of %s cannot be read (%s)", self._attempt.item.id, error)
+            return [line]
+        if self.session.id is None and self.reader.session is not None:
+            self.session = replace(self.session, id=self.reader.session)
+            self._attempts.note(self._attempt, self.session, wait=False)
+        return shown
+
+
+class AgentAttempts:
+    """Starts and evaluates the processes of one agent program in one run."""
+
+    def __init__(self, run: EngineRun, command: Command, adapter: AgentAdapter) -> None:
+        self._run = run
+        self._command = command
+        self._adapter = adapter
+        self._environ: Mapping[str, str] = os.environ if command.env is None else command.env
+        recorded = run.recorder.load_agent_sessions()
+        found = {item_id: decode_session(detail, adapter.name) for item_id, detail in recorded.items()}
+        self._sessions = {item_id: session for item_id, session in found.items() if session is not None}
+
+    def note(self, attempt: Attempt, session: AgentSession, *, wait: bool) -> None:
+        """Remember the session of an item, and record it."""
+        self._sessions[replace_surrogates(attempt.item.id)] = session
+        self._run.recorder.record_agent_session(attempt, session.encode(self._adapter.name), wait=wait)
+
+    def begin(self, attempt: Attempt, plain: Invocation) -> tuple[Invocation, AgentProcess]:
+        """Return the process to start: it resumes the item's session, or begins one. The session is on record."""
+        adapter, item = self._adapter, attempt.item
+        known = self._sessions.get(replace_surrogates(item.id))
+        resume = known is not None and known.id is not None and adapter.most_resumes > 0
+        if known is not None and resume and known.resumes >= adapter.most_resumes:
+            limit = f"its session {known.id} was resumed {known.resumes} times and did not end; --resumes allows more"
+            raise CommandFailed(reason=limit)
+        if known is not None and resume:
+            session = replace(known, resumes=known.resumes + 1)
+            prompt = adapter.resume_prompt
+        else:
+            session = AgentSession(adapter.new_session())
+            prompt = fill_text(self._command.prompt, item.payload, item.id, item.index + 1)
+        provider, base_url = self._describe_key(attempt)
+        start = adapter.build_start(
+            plain.argv,
+            prompt,
+            session.id,
+            resume=resume,
+            provider=provider,
+            base_url=base_url,
+            environ=self._environ,
+        )
+        self.note(attempt, session, wait=True)
+        environ = {**self._environ, **start.variables}
+        reader = adapter.open_reader(environ, session.id if resume else None)
+        invocation = replace(
+            plain,
+            argv=start.argv,
+            prompt=start.stdin,
+            stdin=start.stdin is not None,
+            variables={**plain.variables, **start.variables},
+            env_key=None if plain.credential is None else start.secret_variable or plain.env_key,
+        )
+        return invocation, AgentProcess(self, attempt, session, reader)
+
+    def describe_begin(self, process: AgentProcess) -> str | None:
+        """Return the line for the item's log about a resumed session."""
+        if not process.is_resumed:
+            return None
+        return f"agentos: session {process.session.id} resumed ({process.session.resumes})\n"
+
+    def is_refused(self, attempt: Attempt, process: AgentProcess, report: AgentReport) -> bool:
+        """True if the session could not be resumed. It is forgotten, and the item begins another."""
+        if not process.is_resumed or not report.resume_refused or attempt.cancelled is not None:
+            return False
+        self._sessions.pop(replace_surrogates(attempt.item.id), None)
+        return True
+
+    def _describe_key(self, attempt: Attempt) -> tuple[str | None, str | None]:
+        if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
+            return None, None
+        credential = attempt.pool.get_credential(attempt.grant.key.name)
+        return attempt.grant.key.quota.provider, credential.base_url
+
+    # -- evaluation -----------------------------------------------------------------------------------------------
+
+    def settle(self, attempt: Attempt, process: AgentProcess, report: AgentReport) -> None:
+        """Account for the tokens that the program reports."""
+        usage, before = report.usage or NO_USAGE, process.session.used
+        process.session = process.session.add(report)
+        if report.usage_is_total:
+            usage = _subtract(usage, before)
+        if not usage:
+            return
+        if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
+            counted = {"input_tokens": float(usage.total - usage.output), "output_tokens": float(usage.output)}
+            attempt.item_lease().settle_stated(counted, usage)
+        else:
+            attempt.usage_log.set_total(None, None, usage)
+
+    def evaluate(
+        self,
+        attempt: Attempt,
+        process: AgentProcess,
+        report: AgentReport,
+        completed: Completed,
+        captured: CapturedOutput,
+    ) -> dict[str, Any]:
+        """Return the value of an agent that is done; raise for any other ending."""
+        witness, clock = self._command.witness, self._run.state.clock
+        wire = None if witness is None else witness(attempt.item.id, attempt.number)
+        code = None if completed.status is None else os.waitstatus_to_exitcode(completed.status)
+        verdict = decide(report, wire, code, now=clock.wall())
+        session = process.session
+        facts: dict[str, Any] = {
+            "ending": str(verdict.ending),
+            "session": session.id,
+            "resumes": session.resumes,
+            "turns": session.turns or None,
+            "cost_usd": round(session.cost, 6) or None,
+            "disagreement": verdict.disagreement,
+        }
+        facts = {name: value for name, value in facts.items() if value is not None}
+        if verdict.disagreement is not None:
+            log.info("[COORDINATOR] %s: %s", attempt.item.id, verdict.disagreement)
+        if verdict.ending is Ending.DONE:
+            return {"answer": report.answer, "exit": 0 if code is None else code, **facts}
+        attempt.facts = facts
+        self.note(attempt, session, wait=False)
+        if verdict.ending in _NOT_RESUMED:
+            self._sessions.pop(replace_surrogates(attempt.item.id), None)
+        raise self._build_error(attempt, verdict, report, code, captured)
+
+    def _build_error(
+        self, attempt: Attempt, verdict: AgentVerdict, report: AgentReport, code: int | None, captured: CapturedOutput
+    ) -> Exception:
+        ending, reason = verdict.ending, verdict.reason
+        if ending in (Ending.LIMITED, Ending.PARKED):
+            until = verdict.until
+            seconds = None if until is None else max(0.0, until - self._run.state.clock.wall())
+            return RateLimited(seconds, model=report.model)
+        told = f"{ending}: {reason}" if reason and ending is not Ending.FAILED else reason or str(ending)
+        if ending is Ending.OVERLOADED or code is None:
+            return Transient(told)
+        if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
+            if ending is Ending.REJECTED:
+                attempt.item_lease().rejected(reason or str(ending))
+            elif ending is Ending.SPENT:
+                attempt.item_lease().spent(reason or str(ending))
+        number = -code if code < 0 else None
+        if ending is Ending.FAILED and not reason:
+            told = f"killed by {name_signal(number)}" if number is not None else f"exit {code}"
+            if captured.error_tail and number is None:
+                told += f": {captured.error_tail[-1]}"
+        tail = captured.error_tail or captured.tail
+        return CommandFailed(reason=told, exit=None if number else code, signal=number, tail=tail)
