@@ -14,6 +14,7 @@ from .template import Template
 
 if TYPE_CHECKING:
     from ..output.capture import OutputCapture
+    from .attempt_access import AttemptAccess
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETER = re.compile(r"\w*sh|(?:python|pypy|node|ruby|perl|deno|bun)[\d.]*")
@@ -31,7 +32,7 @@ class Command:
     ``timeout``: its whole process group is asked to end, and killed after ``kill_after`` seconds. ``env`` is the
     environment of all commands (default: this process's own), ``without`` the names of variables to leave out of it;
     variables that hold a secret of the pool are always left out. ``run_id`` is the value of AGENTOS_RUN_ID. ``outputs``
-    receives what the commands print.
+    receives what the commands print. ``access`` gives each command a token in place of a key.
     """
 
     argv: Sequence[str]
@@ -45,6 +46,7 @@ class Command:
     without: Collection[str] = frozenset()
     run_id: str | None = None
     outputs: OutputCapture | None = field(default=None, compare=False, repr=False)
+    access: AttemptAccess | None = field(default=None, compare=False, repr=False)
     template: Template = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

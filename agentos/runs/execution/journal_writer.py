@@ -14,6 +14,7 @@ from ...pool.redaction import value_windows
 from ...util.fingerprint import fingerprint
 from ...util.json_encoder import build_encoder
 from ...util.locks import acquire_contended
+from ..commands.attempt_access import RequestRecord
 from ..core.records import Attempt, Item, ItemText
 from ..exports.item_codec import encode_item
 from ..exports.recorded_facts import RecordedFacts, build_flags
@@ -85,6 +86,8 @@ class NoJournal:
     def record_item(self, kind: str, item: Item) -> None: ...
 
     def record_note(self, text: str) -> None: ...
+
+    def record_request(self, request: RequestRecord) -> None: ...
 
     def close(self, timeout: float) -> bool:
         return True
@@ -366,6 +369,22 @@ class JournalRecorder:
 
     def record_note(self, text: str) -> None:
         self._writer.put(encode_row(self._wall(), "note", detail=text))
+
+    def record_request(self, request: RequestRecord) -> None:
+        """Record a request that an attempt made through the gateway."""
+        used = {request.key or "": request.usage} if request.usage else {}
+        self._writer.put(
+            encode_row(
+                request.at,
+                "gateway_request",
+                request.item,
+                attempt=request.attempt,
+                credential=request.key,
+                duration=request.seconds,
+                detail=self._state.masked(_dump(request.to_json())),
+                usage=encode_usage(request.usage if request.usage else None, used),
+            )
+        )
 
     def _committed(self, receipts: list[Any]) -> None:
         if not self.strict:

@@ -109,6 +109,11 @@ class HttpConnection(asyncio.Protocol):
         """Return True if a request has begun to arrive and is not complete."""
         return not self._busy and self._reader.in_request
 
+    @property
+    def is_reading_body(self) -> bool:
+        """Return True if the head of a request has come and its body is not complete."""
+        return not self._busy and self._reader.in_body
+
     def abort(self) -> None:
         """Close the connection at once."""
         if self.transport is not None:

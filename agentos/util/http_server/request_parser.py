@@ -94,6 +94,11 @@ class RequestReader:
         """Return True if a request has begun and is not complete."""
         return self._head is not None or bool(self._buffer)
 
+    @property
+    def in_body(self) -> bool:
+        """Return True if the head of a request is complete and its body is not."""
+        return self._head is not None
+
     def feed(self, data: bytes) -> None:
         """Append bytes."""
         self._buffer += data
