@@ -3,11 +3,12 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH_VENV := .venv-bench
+AGENTS := .agents
 # Tests start the command hundreds of times; without compiled files each start would compile two hundred modules.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo pictures test check bench crash fuzz soak format clean
+.PHONY: demo pictures test test-agents agents check bench crash fuzz soak format clean
 
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
@@ -22,6 +23,13 @@ TEST_PROCESSES ?= 3
 test: $(VENV)/dev.stamp
 	$(VENV)/bin/python tests/redis_program.py
 	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
+
+# The real agent programs, against the simulator. They take 1.5 GB and need Node.
+test-agents: $(VENV)/dev.stamp $(AGENTS)/agents.stamp
+	AGENTOS_AGENTS=$(abspath $(AGENTS)) $(VENV)/bin/python -m pytest -q -p no:randomly --timeout 600 \
+		-n $(TEST_PROCESSES) tests/agents/real/*.py $(PYTEST_ARGS)
+
+agents: $(AGENTS)/agents.stamp
 
 check: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .
@@ -75,7 +83,7 @@ format: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format .
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV)
+	rm -rf $(VENV) $(BENCH_VENV) $(AGENTS)
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -89,4 +97,13 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 $(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt
 	test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
 	PIP_CONSTRAINT=constraints.txt $(BENCH_VENV)/bin/python $(PIP) install --editable '.[bench]'
+	touch $@
+
+# The versions are those of tests/agents/programs.
+$(AGENTS)/agents.stamp: tests/agents/programs/package.json tests/agents/programs/requirements.txt
+	mkdir -p $(AGENTS)
+	cp tests/agents/programs/package.json $(AGENTS)/package.json
+	npm install --no-audit --no-fund --loglevel error --prefix $(AGENTS)
+	test -x $(AGENTS)/python/bin/python || $(PYTHON) -m venv $(AGENTS)/python
+	$(AGENTS)/python/bin/python $(PIP) install --requirement tests/agents/programs/requirements.txt
 	touch $@

@@ -13,10 +13,11 @@ ROOT = Path(__file__).parent.parent / "agentos"
 
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
-    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator"},
+    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "agents"},
     "workflows": {"runs", "providers", "pool", "stores", "transport"},
     "transport": {"providers", "pool"},
     "testing": {"workflows", "runs", "providers", "pool"},
+    "agents": {"runs", "providers"},
     "runs": {"providers", "pool"},
     "simulator": {"workflows", "runs", "providers", "pool"},
     "stores": {"pool"},

@@ -1,0 +1,24 @@
+"""Aider: ``aider``, which calls providers through LiteLLM."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..program import Program
+
+AIDER: Final = Program(
+    name="aider",
+    executables=("aider",),
+    provider="openai",
+    variables={
+        "OPENAI_API_BASE": "{url}/v1",
+        "OPENAI_API_KEY": "{token}",
+        "ANTHROPIC_BASE_URL": "{url}",
+        "ANTHROPIC_API_BASE": "{url}",
+        "ANTHROPIC_API_KEY": "{token}",
+        "AIDER_CHECK_UPDATE": "false",
+        "AIDER_ANALYTICS": "false",
+    },
+    patience={"AIDER_TIMEOUT": "86400"},
+    traps=("aider --message ends with code 0 even if every call failed",),
+)
