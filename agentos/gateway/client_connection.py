@@ -20,6 +20,7 @@ from .tokens import MOST_HELD
 if TYPE_CHECKING:
     from .admission import Admission
     from .service import GatewayService
+    from .tokens import TokenHolder
 
 SPOOL_ABOVE: Final = 1024 * 1024
 MAX_BODY: Final = 64 * 1024 * 1024
@@ -67,11 +68,7 @@ class GatewayConnection(HttpConnection):
         """Serve a complete request."""
         try:
             holder, route = self._admission.admit(request)  # once more: a token may have been revoked meanwhile
-            if self._service.is_draining:
-                raise BadRequest(503, "the gateway is closing", request)
-            if holder.held >= MOST_HELD:
-                why = f"this token has {MOST_HELD} requests in progress, and may not have more"
-                raise BadRequest(429, why, request)
+            self._require_room(holder, request)
         except BadRequest:
             request.body.close()
             raise
@@ -79,6 +76,13 @@ class GatewayConnection(HttpConnection):
         facts = read_facts(route, request.headers, request.query, request.body, holder.name)
         self._exchange = Exchange(self._service, self, request, holder, route, facts)
         self._exchange.start()
+
+    def _require_room(self, holder: TokenHolder, request: HttpRequest) -> None:
+        if self._service.is_draining:
+            raise BadRequest(503, "the gateway is closing", request)
+        if holder.item_id is not None and holder.held >= MOST_HELD:
+            why = f"this item has {MOST_HELD} requests in progress, and may not have more"
+            raise BadRequest(429, why, request)
 
     def on_bad_request(self, error: BadRequest) -> bytes:
         """Return the error in the form of the provider whose address was asked for."""

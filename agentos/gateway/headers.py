@@ -11,6 +11,7 @@ _PASSED: Final = frozenset(
         *("originator", "version", "session-id", "session_id", "thread-id", "thread_id", "conversation_id"),
         *("x-client-request-id", "x-request-id", "idempotency-key", "x-app", "http-referer", "x-title"),
         *("x-goog-api-client", "x-goog-api-version", "x-initiator", "x-session-affinity"),
+        *("x-session-id", "agent-session-id"),
     )
 )
 _PASSED_PREFIXES: Final = ("anthropic-", "openai-", "x-stainless-", "x-claude-", "x-codex-", "x-openai-", "x-gemini-")

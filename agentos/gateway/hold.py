@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ..agents.programs import PROGRAMS
 from .request_facts import RequestFacts
 from .routes import Operation, Route, WireForm
 
@@ -46,10 +47,18 @@ _KEEP_ALIVES: Final = {
     WireForm.RESPONSES: _COMMENT,
 }
 _WITHHOLD: Final = HoldPlan(HoldMethod.WITHHOLD)
-# Programs that wait for the headers without end: codex has no such timer, `agentos env` raises those of the others.
-_PATIENT: Final = ("codex_", "claude-cli/")
-# Programs that accept white space before the JSON of an answer, and give up early without it.
-_TAKES_WHITE_SPACE: Final = ("GeminiCLI/", "google-genai-sdk/")
+# Programs that wait for the headers without end: codex has no such timer, and `agentos env` raises that of claude.
+_PATIENT: Final = (*PROGRAMS["codex"].user_agents, *PROGRAMS["claude"].user_agents)
+# It accepts white space before the JSON of an answer, and gives up early without it.
+_TAKES_WHITE_SPACE: Final = PROGRAMS["gemini"].user_agents
+# Others that give up early: after how many seconds.
+_LEAVES_AFTER: Final = {
+    agent: program.leaves_after
+    for program in PROGRAMS.values()
+    for agent in program.user_agents
+    if program.leaves_after is not None
+}
+_MARGIN: Final = 0.8
 
 
 def choose_hold(route: Route, facts: RequestFacts, headers: Mapping[str, str]) -> HoldPlan:
@@ -64,9 +73,10 @@ def choose_hold(route: Route, facts: RequestFacts, headers: Mapping[str, str]) -
     if facts.stream and route.operation is Operation.GENERATE:
         return HoldPlan(HoldMethod.KEEP_ALIVE, _STREAM_AFTER if after is None else after, _KEEP_ALIVES[route.form])
     if route.form is WireForm.GEMINI:
-        blanks = after is not None or any(name in agent for name in _TAKES_WHITE_SPACE)
+        blanks = after is not None or agent.startswith(_TAKES_WHITE_SPACE)
         method = HoldMethod.WHITE_SPACE if blanks else HoldMethod.REFUSE
         return HoldPlan(method, _GEMINI_JSON_AFTER if after is None else after, b" ")
     if after is not None:
         return HoldPlan(HoldMethod.WHITE_SPACE, after, b" ")
-    return HoldPlan(HoldMethod.REFUSE, _JSON_AFTER)
+    leaves_after = next((each for name, each in _LEAVES_AFTER.items() if agent.startswith(name)), None)
+    return HoldPlan(HoldMethod.REFUSE, _JSON_AFTER if leaves_after is None else _MARGIN * leaves_after)

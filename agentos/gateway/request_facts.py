@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from ..agents.programs import PROGRAMS
 from ..util.http_server.request_body import RequestBody
 from .routes import Route, WireForm
 
@@ -16,8 +17,8 @@ _LONGEST_PARSED: Final = 4 * 1024 * 1024
 _LONGEST_WORD: Final = 200
 # The session that a client names, the most telling first.
 _SESSION_HEADERS: Final = (
-    *("x-claude-code-session-id", "session-id", "session_id", "thread-id", "conversation_id"),
-    *("x-session-affinity", "x-session-id"),
+    *(header for program in PROGRAMS.values() for header in program.session_headers),
+    *("session_id", "conversation_id", "x-session-affinity"),
 )
 _BOUND: Final = re.compile(
     rb'"(?:encrypted_content|file_id|fileUri|file_uri)"\s*:\s*"([^"\\]{1,64})|"container"\s*:\s*"([^"\\]{1,64})'

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ class Gateway:
         make_transport: Callable[[], AsyncPoolTransport],
         *,
         listen: str = "127.0.0.1",
+        host_names: Sequence[str] = (),
         port: int = 0,
         unix_socket: Path | None = None,
         token: str | None = None,
@@ -51,6 +52,7 @@ class Gateway:
         self._pool = pool
         self._make_transport = make_transport
         self._listen = listen
+        self._host_names = host_names
         self._port = port
         self._unix_socket = unix_socket
         self._settings = settings or GatewaySettings()
@@ -75,17 +77,17 @@ class Gateway:
     @property
     def waiting_requests(self) -> int:
         """Return the number of requests that wait for a key."""
-        return 0 if self._service is None else sum(each.is_waiting for each in self._service.exchanges)
+        return 0 if self._service is None else sum(each.is_waiting for each in tuple(self._service.exchanges))
 
     async def start(self) -> None:
         """Listen. Raises OSError if the port or the socket's path is taken."""
         loop = asyncio.get_running_loop()
         self._transport = self._make_transport()
         self._service = service = GatewayService(self._pool, self._transport, self._settings, self._on_request, loop)
-        by_name = Admission(self.tokens, build_hosts(self._listen))
-        hosts = ["127.0.0.1", "::1"] if self._listen == "localhost" else [self._listen]
+        names = build_hosts(self._listen, self._host_names)
+        by_name = Admission(self.tokens, names, any_address=not is_loopback(self._listen))
         server = await loop.create_server(
-            lambda: GatewayConnection(service, by_name, loop), hosts[0], self._port, backlog=_BACKLOG
+            lambda: GatewayConnection(service, by_name, loop), self._listen, self._port, backlog=_BACKLOG
         )
         self._listeners.append(HttpListener(server, service.connections))
         self.url = self._listeners[0].url
@@ -153,12 +155,6 @@ class Gateway:
         self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def require_safe_address(listen: str, *, has_token: bool) -> None:
-    """Raise ValueError for an address that others can reach, unless a token was chosen for it."""
-    if not is_loopback(listen) and not has_token:
-        raise ValueError(f"listen: {listen} can be reached from other machines; choose a token for that")
 
 
 def _remove_dead_socket(path: Path) -> None:

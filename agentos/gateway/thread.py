@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..costs.usage_log import UsageLog
 from ..providers.wire_verdict import WireVerdict
-from .program_access import build_arguments, build_environment
 from .server import Gateway
 from .tokens import TokenHolder
 
 if TYPE_CHECKING:
+    from .program_access import ProgramAccess
     from .records import GatewayRequest
 
 _CLOSED_WITHIN: Final = 5.0
@@ -24,10 +24,15 @@ _CLOSED_WITHIN: Final = 5.0
 class GatewayThread:
     """Runs a gateway until it is closed. It is the ``AttemptAccess`` of a run.
 
-    *make* builds the gateway with a function for its records. Raises what the gateway raises when it cannot listen.
+    *make* builds the gateway with a function for its records, *point* what points programs at its address. Raises what
+    the gateway raises when it cannot listen.
     """
 
-    def __init__(self, make: Callable[[Callable[[GatewayRequest], None]], Gateway]) -> None:
+    def __init__(
+        self,
+        make: Callable[[Callable[[GatewayRequest], None]], Gateway],
+        point: Callable[[str], ProgramAccess],
+    ) -> None:
         self._record: Callable[[Any], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._done: asyncio.Event | None = None
@@ -40,6 +45,7 @@ class GatewayThread:
         except BaseException:
             self._thread.join()
             raise
+        self.programs = point(self.gateway.url)
 
     def _run(self) -> None:
         try:
@@ -100,11 +106,11 @@ class TokenAccess:
     @property
     def variables(self) -> Mapping[str, str]:
         """Environment variables for the attempt's processes."""
-        return build_environment(self._program, self._thread.gateway.url, self._token)
+        return self._thread.programs.build_environment(self._program, self._token)
 
     def add_arguments(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return the command with the arguments that its program needs."""
-        return build_arguments(argv, self._thread.gateway.url, self._token)
+        return self._thread.programs.build_arguments(argv, self._token)
 
     def close(self) -> WireVerdict | None:
         """Refuse the token from now on. Return what the providers' answers say of the attempt."""

@@ -371,8 +371,7 @@ class JournalRecorder:
         self._writer.put(encode_row(self._wall(), "note", detail=text))
 
     def record_request(self, request: RequestRecord) -> None:
-        """Record a request that an attempt made through the gateway."""
-        used = {request.key or "": request.usage} if request.usage else {}
+        """Record a request that an attempt made through the gateway. Its usage is that of the attempt as well."""
         self._writer.put(
             encode_row(
                 request.at,
@@ -382,7 +381,6 @@ class JournalRecorder:
                 credential=request.key,
                 duration=request.seconds,
                 detail=self._state.masked(_dump(request.to_json())),
-                usage=encode_usage(request.usage if request.usage else None, used),
             )
         )
 
