@@ -13,8 +13,9 @@ ROOT = Path(__file__).parent.parent / "agentos"
 
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
-    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "agents"},
-    "workflows": {"runs", "providers", "pool", "stores", "transport"},
+    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "agents", "gateway"},
+    "workflows": {"runs", "providers", "pool", "stores", "transport", "gateway"},
+    "gateway": {"agents", "transport", "providers", "pool"},
     "transport": {"providers", "pool"},
     "testing": {"workflows", "runs", "providers", "pool"},
     "agents": {"runs", "providers"},

@@ -17,6 +17,9 @@ def entry() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_the_standard_streams()
     _escape_what_cannot_be_encoded()
+    from ..util.process_hardening import harden_process
+
+    harden_process()
     from ..runs.execution import process_exit
     from .forced_exit import ForcedExit
     from .main import main

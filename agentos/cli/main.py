@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..version import __version__
-from .commands import demo, env, init, keys, logs, results, retry, rm, run, runs, show, trust
+from .commands import demo, env, gateway, init, keys, logs, results, retry, rm, run, runs, show, trust
 from .exit_codes import ExitCode
 from .session.argv import Reopen, split_arguments, with_number
 from .session.typed_options import OptionTable, split_retry
@@ -51,6 +51,7 @@ app.command("trust")(trust.trust)
 app.command("rm")(rm.rm)
 app.add_typer(keys.app, name="keys")
 app.command("env")(env.env)
+app.command("gateway")(gateway.gateway)
 app.command("init")(init.init)
 app.command("demo")(demo.demo)
 

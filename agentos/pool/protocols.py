@@ -126,6 +126,25 @@ class TransportPool(Protocol):
     def masked(self, text: str, likely: str | None = None) -> str: ...
 
 
+class GatewayPool(TransportPool, Protocol):
+    """The pool that serves the requests of a gateway."""
+
+    @property
+    def masker(self) -> Masker: ...
+
+    def find_quota(self, name: str) -> str:
+        """Return the quota of the credential of that name."""
+        ...
+
+    def find_quota_labels(self, quota: str) -> Labels:
+        """Return the labels that only the credentials of *quota* have."""
+        ...
+
+    def seconds_until_start(self, request: LeaseRequest) -> float:
+        """Return the seconds until a key can serve *request*; infinite if that is not known."""
+        ...
+
+
 class RunPool(Protocol):
     """The pool that grants leases to the items of a run: ours, or an adapter of a foreign one."""
 
@@ -211,7 +230,7 @@ class StoreView(Protocol):
         ...
 
 
-class PoolInterface(LeaseIssuer, TransportPool, RunPool, Protocol):
+class PoolInterface(LeaseIssuer, GatewayPool, RunPool, Protocol):
     """A pool of this package, as runs, engines and the command line use it."""
 
     is_used_by_run: bool  # a run uses this pool, and its workers may request a lease

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .commands.command import Command
 
 if TYPE_CHECKING:
+    from .commands.attempt_access import AttemptAccess
     from .output.capture import OutputCapture
 
 WorkerFunction = Callable[..., Any] | Command
@@ -40,6 +41,12 @@ class Worker:
 
         found = getattr(self.call, "outputs", None)
         return found if isinstance(found, OutputCapture) else None
+
+    @property
+    def access(self) -> AttemptAccess | None:
+        """What gives its attempts access to the providers without a key, if anything does."""
+        found: AttemptAccess | None = getattr(self.call, "access", None) if self.is_command else None
+        return found
 
     @property
     def label(self) -> str:

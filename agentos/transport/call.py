@@ -21,6 +21,7 @@ from ..providers.classify import classify
 from ..providers.clients.exceptions import SENT_TO, from_exception
 from ..providers.signal import Event, Signal
 from .auth_header import RETRIES, find_special_headers
+from .call_options import get_options
 from .call_record import CallRecord, Refusal, find_request_id
 from .error_body import ErrorBody, redact_response, shorten_timeout
 from .estimate import NO_TOKENS
@@ -56,12 +57,14 @@ class Call:
         "_item_lease",
         "_lease_request",
         "_lost_before",
+        "_options",
         "_origin",
         "_outgoing",
         "_pool",
         "_refusals",
         "_repeatable",
         "_request",
+        "_requester",
         "_retries",
         "_settings",
         "_size",
@@ -94,8 +97,10 @@ class Call:
         self._retries = settings.retries if attempt is None else 0  # left; a run retries its items itself
         self._item_lease = pool.current_item_lease()
         self._grant: Grant | None = None
+        self._options = options = get_options(request)
+        self._requester = settings.requester if options is None else options.requester or settings.requester
         if self._item_lease is None:
-            self._lease_request = settings.build_request(request, self._estimate, labels)
+            self._lease_request = settings.build_request(request, self._estimate, labels, options)
         else:
             self._grant = self._item_lease.grant
             if not labels <= self._grant.key.labels:
@@ -121,7 +126,7 @@ class Call:
     def take_now(self) -> bool:
         """Take a lease if one is free now."""
         while self._grant is None:
-            grant = self._pool.take_now(self._lease_request, self._settings.requester)
+            grant = self._pool.take_now(self._lease_request, self._requester)
             if grant is None:
                 return False
             self._accept(grant)
@@ -152,7 +157,9 @@ class Call:
     def wait_terms(self) -> tuple[LeaseRequest, str | None, float | None]:
         """Return the request, the requester and the longest wait in seconds."""
         left = self._deadline - self._settings.clock.now()
-        return self._lease_request, self._settings.requester, None if left == math.inf else max(0.0, left)
+        if self._options is not None:
+            self._options.lease_request = self._lease_request
+        return self._lease_request, self._requester, None if left == math.inf else max(0.0, left)
 
     def on_granted(self, grant: Grant, began: float) -> bool:
         """Accept a grant that was waited for since *began*; False: it cannot be used, request again."""
@@ -197,6 +204,12 @@ class Call:
         self._outgoing = sent = build_outgoing(
             credential, name, request, self._special_headers, self._origin, self._host, self._settings.auth, bases
         )
+        options = self._options
+        if options is not None:
+            if options.headers is not None:
+                sent.request.headers.update(options.headers(name))
+            if options.on_sent is not None:
+                options.on_sent(name)
         return sent.request
 
     # -- response ---------------------------------------------------------------------------------------------

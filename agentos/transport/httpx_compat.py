@@ -23,6 +23,7 @@ else:
                 "pool.transport() and context.http need httpx2 (or httpx), which is not installed: pip install httpx2"
             ) from None
 
+library: Any = preferred
 BaseTransport = preferred.BaseTransport
 AsyncBaseTransport = preferred.AsyncBaseTransport
 Client = preferred.Client

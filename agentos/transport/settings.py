@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from ..pool.allowed_hosts import Origin, build_origin
 from ..pool.protocols import TransportPool
 from ..pool.requests import Labels, LeaseRequest
+from .call_options import CallOptions, get_options
 from .debug_log_redaction import redact_debug_logs
 from .estimate import Estimator, RequestEstimate
 from .httpx_compat import find_library
@@ -80,9 +81,15 @@ class TransportSettings:
             known = self._origins[key] = RequestAddress(size, origin, self.pool.find_labels(origin), url.netloc)
         return known
 
-    def build_request(self, request: Any, estimate: RequestEstimate, labels: Labels) -> LeaseRequest:
+    def build_request(
+        self, request: Any, estimate: RequestEstimate, labels: Labels, options: CallOptions | None
+    ) -> LeaseRequest:
         """Build the lease request for *request*."""
         all_labels = self._labels | labels if self._labels else labels
+        if options is not None:
+            if options.labels:
+                all_labels |= options.labels
+            return LeaseRequest(estimate.cost, estimate.model, options.affinity, options.priority, all_labels)
         return LeaseRequest(estimate.cost, estimate.model, self._find_affinity(request), self._priority, all_labels)
 
     def _find_affinity(self, request: Any) -> str | None:
@@ -96,6 +103,9 @@ class TransportSettings:
 
     def find_wait_timeout(self, request: Any) -> float:
         """Return how many seconds a call may wait for keys: ``max_wait``, else the pool timeout of the request."""
+        options = get_options(request)
+        if options is not None and options.max_wait is not None:
+            return options.max_wait
         if self._max_wait is not None:
             return self._max_wait
         timeout = request.extensions.get("timeout", {}).get("pool")
@@ -114,6 +124,8 @@ def get_replayable_body(request: Any) -> bytes | None:
     """Return the body if it can be inspected and sent again; None for a stream that can be sent only once."""
     if isinstance(request.stream, find_library(request).ByteStream):
         return bytes(request.read())
+    if hasattr(request.stream, "read_all"):  # a RepeatableStream
+        return bytes(request.stream.read_all())
     length = request.headers.get("content-length", "")
     if not (length.isdecimal() and int(length) <= _LONGEST_KEPT and hasattr(request.stream, "__iter__")):
         return None

@@ -43,6 +43,12 @@ def results(
             metavar="LIST",
         ),
     ] = None,
+    requests: Annotated[
+        bool,
+        typer.Option(
+            "--requests", help="Instead, each request of the run through the gateway, one JSON object a line."
+        ),
+    ] = False,
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
@@ -63,6 +69,11 @@ def results(
         raise UsageError(what, f"there is: {', '.join(NAMES)}; item.NAME and value.NAME for fields of these")
     folder = find_run(base_folder(dir), run)
     require_begun(folder)
+    if requests:
+        if csv or json or fields is not None:
+            raise UsageError("--requests prints JSON lines", "leave --csv, --json and --fields out")
+        _print_requests(folder)
+        return ExitCode.OK
     if chosen is not None:
         _require_there(folder, chosen)
     if csv:
@@ -75,6 +86,14 @@ def results(
     else:
         _print_table(folder, chosen)
     return ExitCode.OK
+
+
+def _print_requests(folder: Path) -> None:
+    from ...runs.journal.journal_files import locate_files
+    from ...runs.report.gateway_requests import request_lines
+
+    for line in request_lines(locate_files(folder)):
+        sys.stdout.write(f"{line}\n")
 
 
 def _lines(folder: Path) -> Iterator[str]:

@@ -172,6 +172,22 @@ def run(
             "finds its own, by name.",
         ),
     ] = None,
+    gateway: Annotated[
+        bool | None,
+        typer.Option(
+            "--gateway",
+            help="Start a local gateway for the run: commands get a token instead of a key, and share the keys per "
+            "request. See docs/gateway.md.",
+        ),
+    ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(help="The longest wait of one request through the gateway; else it has no end.", metavar="TIME"),
+    ] = None,
+    park_after: Annotated[
+        str | None,
+        typer.Option(help="Refuse a request through the gateway whose key opens only after this.", metavar="TIME"),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")
     ] = None,
@@ -305,6 +321,9 @@ def run(
             "store": store,
             "engine": engine,
             "ship_secrets": ship_secrets,
+            "gateway": gateway,
+            "max_wait": max_wait,
+            "park_after": park_after,
             "id": id,
             "format": format,
             "stdin": stdin,

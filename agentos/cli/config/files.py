@@ -50,7 +50,7 @@ _NO_OPTIONS: Final = {
     f"AGENTOS_{name}"
     for name in (
         *("RUN_ID", "ITEM", "ITEM_ID", "ITEM_FILE", "ATTEMPT", "SLOT", "OUTCOME", "WORKFLOW_DB"),
-        *("CREDENTIAL", "CREDENTIAL_NAME", "BASE_URL", "MARK"),
+        *("CREDENTIAL", "CREDENTIAL_NAME", "BASE_URL", "MARK", "GATEWAY_URL", "GATEWAY_TOKEN"),
         *("HOME", "CONFIG", "CREDENTIAL_LIMIT", "SIMULATE_429", "DEBUG", "NO_COLOR"),
     )
 }

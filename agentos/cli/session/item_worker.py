@@ -49,9 +49,14 @@ def _withheld_variables(request: RunRequest) -> frozenset[str]:
     """Return variables that hold the secret of any key, selected or not, or the URL of the store."""
     of_entries = (str(entry.place) for entry in request.settings.credentials if entry.source == "env")
     of_store = find_variable(request.option("store"))
-    return frozenset(
+    withheld = frozenset(
         [*of_entries, *(name for key in request.keys for name in key.sources), *([of_store] if of_store else [])]
     )
+    if request.option("gateway") and request.command is not None:
+        from ...gateway.program_access import find_variables_to_remove
+
+        withheld |= find_variables_to_remove(request.command[0])
+    return withheld
 
 
 def load_function(request: RunRequest, redactors: Redactors | None, masked: Callable[[str], str]) -> Callable[..., Any]:

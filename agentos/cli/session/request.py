@@ -36,6 +36,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "no_wait": False,
     "no_item": False,
     "ship_secrets": False,
+    "gateway": False,
 }
 _DEFAULT_PARALLEL = 3
 _NO_KEYS = "none"  # run without credentials even if agentos.toml has some
@@ -136,7 +137,7 @@ class RunRequest:
             warnings.append("--store has no effect without keys; give some with --keys")
         if self.where.get("provider") == "--provider" and not self.keys:
             warnings.append("--provider has no effect without keys; give some with --keys")
-        if self.options["provider"] is None:
+        if self.options["provider"] is None and not self.options["gateway"]:
             from ..config.provider_choice import find_mixed_warning
 
             mixed = find_mixed_warning((key.provider, str(key.credential.name)) for key in self.keys)
@@ -148,6 +149,8 @@ class RunRequest:
         """The line that says so if the keys, not the workers, bound how many items run at once."""
         from ..config.slots_choice import describe_key_bound
 
+        if self.options["gateway"]:
+            return None  # requests share the keys, and items do not wait for one
         most = self.parallel if self.total is None else min(self.parallel, self.total)
         slots = [key.credential.slots for key in self.keys]
         return describe_key_bound(self.parallel, most, slots, "calls" if self.command is None else "commands")
@@ -236,7 +239,7 @@ def _load_keys(
     keys = load_credentials(
         settings, typed, environ, provider=only, provider_from=where.get("provider", ""), slots=slots
     )
-    if provider is None and options["keys"] is None:
+    if provider is None and options["keys"] is None and not options["gateway"]:
         require_one_provider((key.provider, str(key.credential.name)) for key in keys)
     return keys
 
@@ -250,7 +253,7 @@ def _choose_slots(flags: Flags, settings: Settings, options: Mapping[str, Any]) 
     return SlotsChoice(
         for_all=None if of_file else options["slots"],
         otherwise=options["slots"] if of_file else None,
-        makes_calls=flags.worker is not None,
+        makes_calls=flags.worker is not None or options["gateway"],
     )
 
 

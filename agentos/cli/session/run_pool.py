@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..exit_codes import ExitCode
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ...stores.redis.url import RedisLocation
     from ...workflows.parallel import CredentialCoordinator
+    from ..config.key_selection import SelectedKey
     from .request import RunRequest
 
 
@@ -21,22 +22,29 @@ def build_pool(request: RunRequest, *, read_only: bool = False) -> CredentialCoo
     """Return the pool, or None without credentials. With *read_only* no store is created."""
     if not request.keys:
         return None
+    where = request.where.get("store", "--store")
+    return build_key_pool(request.keys, request.option("store"), where, read_only=read_only)
+
+
+def build_key_pool(
+    keys: Sequence[SelectedKey], store_text: str, where: str, *, read_only: bool = False
+) -> CredentialCoordinator:
+    """Return the pool of *keys*, with its state in the store that was named at *where*. Raise ``UsageError``."""
     from ...errors import StoreError
     from ...pool.protocols import runtime_of
     from ...stores.sqlite.location import parse_location
     from ...workflows.parallel import CredentialCoordinator
     from ..config.store_url import build_missing_package_error, build_store_error, find_passwords, resolve_address
 
-    store = resolve_address(request.option("store"), os.environ, where=request.where.get("store", "--store"))
+    store = resolve_address(store_text, os.environ, where=where)
     try:
         place = parse_location(store, os.environ)
     except ValueError as error:
-        where = request.where.get("store", "--store")
         raise UsageError(f"{where} {str(error).removeprefix('store ')}") from None
     try:
         if read_only and place is not None and _is_new(place):
             store = "memory"
-        pool = CredentialCoordinator([key.credential for key in request.keys], store=store)
+        pool = CredentialCoordinator([key.credential for key in keys], store=store)
     except StoreError as error:
         raise build_store_error(
             error, "name another place with --store sqlite:///path, or use --store memory"
@@ -45,7 +53,7 @@ def build_pool(request: RunRequest, *, read_only: bool = False) -> CredentialCoo
         raise build_missing_package_error(error) from None
     except ValueError as error:
         raise UsageError(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
-    for password in find_passwords(request.option("store"), os.environ):
+    for password in find_passwords(store_text, os.environ):
         runtime_of(pool).masker.add_password(password)
     return pool
 

@@ -27,6 +27,7 @@ from .run_pool import build_pool
 
 if TYPE_CHECKING:
     from ...errors import InputFailed
+    from ...gateway.thread import GatewayThread
     from ...pool.protocols import PoolInterface
     from ...runs.commands.command import Command
     from ...runs.display.eta import PoolForecast
@@ -70,6 +71,7 @@ class _Session:
         self._pool: CredentialCoordinator | None = None
         self._runtime: PoolInterface | None = None  # of the pool
         self._redactors: Redactors | None = None
+        self._gateway: GatewayThread | None = None
         self._coordinator: ParallelCoordinator | None = None
         self._watch: KeyMonitor | None = None
         self._forecast: PoolForecast | None = None
@@ -98,6 +100,11 @@ class _Session:
         command = build_command(request)
         function = None if command is not None else load_function(request, self._redactors, self._masked)
         self._elsewhere = build_cluster_options(request)
+        if request.option("gateway"):
+            from .run_gateway import open_gateway
+
+            self._gateway = open_gateway(request, self._pool)
+            ends.callback(self._gateway.close)
         require_own_files(request)
         self._owned = claim_folder(request)
         ends.callback(self._owned.release)
@@ -158,6 +165,8 @@ class _Session:
         self._outputs = OutputCapture(request.folder / "logs", self._redactors, self._screen, folder=self._owned.folder)
 
     def _waiting(self) -> int:
+        if self._gateway is not None:
+            return self._gateway.gateway.waiting_requests
         return 0 if self._coordinator is None else self._coordinator.get_waiting()
 
     def _unreachable(self) -> tuple[float | None, str]:
@@ -263,6 +272,7 @@ class _Session:
             self._pool,
             max_parallelism=request.parallel,
             provider="any",  # the keys have been chosen
+            lease="item" if self._gateway is None else "call",
             journal=self._owned.folder,
             retries=2 if option("retries") is None else option("retries"),
             timeout=option("timeout"),
@@ -286,7 +296,7 @@ class _Session:
     def _worker(self, command: Command | None, function: Callable[..., Any] | None) -> Any:
         """Return the worker, with its output captured."""
         if command is not None:
-            return replace(command, outputs=self._outputs)
+            return replace(command, outputs=self._outputs, access=self._gateway)
         assert function is not None  # noqa: S101 - for the type checker: there is one or the other
         from .worker_function import find_journal_name, find_worker_folder
 

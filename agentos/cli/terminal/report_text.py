@@ -17,6 +17,7 @@ from .table import format_table
 
 if TYPE_CHECKING:
     from ...runs.report.failure_causes import FailureGroup
+    from ...runs.report.gateway_requests import RequestTotals
     from ...runs.report.run_card import RunCard
     from ...runs.report.run_report import RunReport
 
@@ -72,6 +73,21 @@ def _headline(report: RunReport, now: float, paint: Paint) -> Iterator[str]:
     yield from (f"  {line}" for line in _speed(report))
 
 
+def _describe_requests(requests: RequestTotals) -> str:
+    parts = [f"{requests.requests:,} requests through the gateway"]
+    if requests.longest >= 0.1:
+        parts.append(
+            f"waited {format_duration(requests.waited)} for keys, at most {format_duration(requests.longest)} each"
+        )
+    if requests.refusals:
+        parts.append(f"{requests.refusals:,} refusals of keys that no program saw")
+    if requests.refused:
+        parts.append(f"{requests.refused:,} ended with an error")
+    if requests.left:
+        parts.append(f"{requests.left:,} left by their program")
+    return "; ".join(parts)
+
+
 def _counts(report: RunReport, paint: Paint) -> str:
     counts = report.counts
     of = "" if report.total is None else f" of {report.total:,}"
@@ -109,6 +125,8 @@ def _speed(report: RunReport) -> Iterator[str]:
         )
     if report.usage:
         yield f"used {report.usage}"
+    if report.requests.requests:
+        yield _describe_requests(report.requests)
     if report.redacted or report.not_json:
         from ...runs.display.phrases import describe_changed_values
 

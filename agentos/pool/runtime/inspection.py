@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..core.credential_report import build_report, explain_wait
 from ..core.forecast import collect_capacity, forecast_completion
 from ..core.limits.base import FOREVER
@@ -49,6 +51,13 @@ class PoolInspector:
                     return self._explain(requester, ticket, position, now)
             held = tuple(g.key.name for g in self._core.leases.values() if str(g.requester) == str(requester))
         return Explanation(requester, "holding" if held else "unknown", why=held)
+
+    def seconds_until_start(self, request: LeaseRequest) -> float:
+        """Return the seconds until a key can serve *request*, if nobody is before it; infinite if that is not known."""
+        with self._scheduler.locked():
+            now = self._scheduler.now()
+            at = self._core.earliest_start(request, now)
+        return math.inf if at == FOREVER else max(0.0, at - now)
 
     def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
         at = self._core.earliest_start(ticket.request, now)

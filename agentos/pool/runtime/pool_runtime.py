@@ -107,6 +107,9 @@ class PoolRuntime:
         self.get_secret = registry.get_secret
         self.find_labels = registry.find_labels
         self.find_base_urls = registry.find_base_urls
+        self.find_quota = registry.find_quota
+        self.find_quota_labels = registry.find_quota_labels
+        self.seconds_until_start = self.inspector.seconds_until_start
         self.select_provider = registry.select_provider
 
     # -- a shared store ---------------------------------------------------------------------------------------

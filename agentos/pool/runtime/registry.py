@@ -114,6 +114,19 @@ class CredentialRegistry:
                 self._core.keys[name].labels |= {label}  # no index has this label yet, or the key already has it
             return frozenset((label,))
 
+    def find_quota(self, name: str) -> str:
+        """Return the quota of the credential of that name."""
+        return self.key(name).quota.name
+
+    def find_quota_labels(self, quota: str) -> Labels:
+        """Return the labels that only the credentials of *quota* have."""
+        label = ("agentos-quota", quota)
+        with self._scheduler.locked():
+            for key in self._core.keys.values():
+                if key.quota.name == quota:
+                    key.labels |= {label}  # no index has this label yet, or the key already has it
+        return frozenset((label,))
+
     def select_provider(self, provider: str | None) -> Labels:
         """Return the labels of the credentials that serve a run. Raises ValueError if the choice is open."""
         with self._scheduler.locked():

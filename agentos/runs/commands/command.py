@@ -14,7 +14,8 @@ from .template import Template
 
 if TYPE_CHECKING:
     from ..output.capture import OutputCapture
-    from .agent_protocol import AgentAdapter, WireWitness
+    from .agent_protocol import AgentAdapter
+    from .attempt_access import AttemptAccess
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETER = re.compile(r"\w*sh|(?:python|pypy|node|ruby|perl|deno|bun)[\d.]*")
@@ -32,8 +33,8 @@ class Command:
     ``timeout``: its whole process group is asked to end, and killed after ``kill_after`` seconds. ``env`` is the
     environment of all commands (default: this process's own), ``without`` the names of variables to leave out of it;
     variables that hold a secret of the pool are always left out. ``run_id`` is the value of AGENTOS_RUN_ID. ``outputs``
-    receives what the commands print. ``agent``, ``prompt`` and ``witness`` are set by ``Agent``, for a command that is
-    an agent program: how it is started and read, its prompt with placeholders, and what the gateway saw of its calls.
+    receives what the commands print. ``access`` gives each command a token in place of a key. ``agent`` and ``prompt``
+    are set by ``Agent``, for a command that is an agent program: how it is started and read, and its prompt.
     """
 
     argv: Sequence[str]
@@ -49,7 +50,7 @@ class Command:
     outputs: OutputCapture | None = field(default=None, compare=False, repr=False)
     agent: AgentAdapter | None = field(default=None, compare=False, repr=False)
     prompt: str = "{}"
-    witness: WireWitness | None = field(default=None, compare=False, repr=False)
+    access: AttemptAccess | None = field(default=None, compare=False, repr=False)
     template: Template = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ _OF_AN_ITEM = frozenset(
     f"AGENTOS_{name}"
     for name in (
         *("RUN_ID", "ITEM", "ITEM_FILE", "ITEM_ID", "ATTEMPT", "SLOT", "CREDENTIAL_NAME", "BASE_URL"),
-        *("WORKFLOW_DB", "OUTCOME", "MARK"),
+        *("WORKFLOW_DB", "OUTCOME", "MARK", "GATEWAY_URL", "GATEWAY_TOKEN"),
     )
 )
 # The store's URL with its password. A nested agentos is given its store explicitly.

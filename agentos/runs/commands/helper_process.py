@@ -458,8 +458,11 @@ def main() -> None:
     if sys.platform == "linux":
         import ctypes
 
+        library = ctypes.CDLL(None)
         # Become subreaper: orphans of a command are reaped here, not by init.
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+        library.prctl(36, 1, 0, 0, 0)
+        # Keys pass through this process: no other may read its memory. Commands are ordinary processes again.
+        library.prctl(4, 0, 0, 0, 0)
     with socket.socket(fileno=int(sys.argv[1])) as driver:
         driver.set_inheritable(False)
         HelperProcess(driver, sys.argv[2], sys.argv[3]).run()

@@ -79,6 +79,7 @@ class Attempt:
         "token",
         "usage_log",
         "used",
+        "wire",
     )
 
     def __init__(self, item: Item, token: int, number: int, grant: Any, began_at: float, pool: Any = None) -> None:
@@ -97,6 +98,7 @@ class Attempt:
         self.lease: Any = None  # the worker's view of it, once requested
         self.usage_log = UsageLog()  # collects the tokens that its calls use
         self.used: dict[str, Usage] = NOTHING_USED  # the same by credential, once it has ended
+        self.wire: Any = None  # the WireVerdict on it, if its last call was refused
 
     def item_lease(self) -> Any:
         """Return the worker's view of a lease of the agentos pool; None: it has no such lease."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, RateLimited, Transient, WorkerLost
 from ..commands.agent_protocol import AgentReport
+from ..commands.attempt_access import OpenAccess
 from ..commands.command import Command
 from ..commands.invocation import Completed, Invocation
 from ..commands.outcome_file import CommandOutcome, InvalidOutcome, parse_outcome
@@ -44,7 +45,14 @@ class CommandAttempts:
         self._warned: set[str] = set()  # warnings about outcome files
         self.agents = None if command.agent is None else AgentAttempts(run, command, command.agent)
 
-    def build_invocation(self, attempt: Attempt, slot: int) -> Invocation:
+    def open_access(self, attempt: Attempt) -> OpenAccess | None:
+        """Open the attempt's access to the providers, if it has none by a key. The caller must close it."""
+        access = self._command.access
+        if access is None:
+            return None
+        return access.open(attempt.item.id, attempt.number, attempt.usage_log, self._command.argv[0])
+
+    def build_invocation(self, attempt: Attempt, slot: int, access: OpenAccess | None = None) -> Invocation:
         """Build the attempt's invocation. Raises if the template names a field that the item does not have."""
         item, command = attempt.item, self._command
         name = None if attempt.grant is None else attempt.grant.key.name
@@ -54,8 +62,12 @@ class CommandAttempts:
             if credential.base_url is not None:
                 variables["AGENTOS_BASE_URL"] = credential.base_url
             variables.update(credential.env)
+        argv = tuple(command.template.fill(item.payload, item.id, item.index + 1))
+        if access is not None:
+            variables.update(access.variables)
+            argv = access.add_arguments(argv)
         return Invocation(
-            argv=tuple(command.template.fill(item.payload, item.id, item.index + 1)),
+            argv=argv,
             text=command.template.format_item(item.payload),
             stdin=command.stdin,
             item_id=item.id,
@@ -142,7 +154,7 @@ class CommandAttempts:
         if outcome.ignored is not None:
             self._warn_once(attempt, f"AGENTOS_OUTCOME: {outcome.ignored}; it is ignored")
         if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
-            if stated:
+            if stated and not attempt.usage_log:  # the gateway has seen what was used
                 attempt.usage_log.set_total(None, None, stated.billed)
             return
         lease = attempt.item_lease()

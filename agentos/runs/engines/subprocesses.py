@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted
+from ..commands.attempt_access import OpenAccess
 from ..commands.command import Command
 from ..commands.environment import CommandEnvironment, base_environment
 from ..commands.heartbeat import Heartbeat, compute_max_silence
@@ -126,7 +127,17 @@ class SubprocessEngine(ThreadEngine):
             error = None  # break the cycle with its traceback, which holds this frame
 
     def _run_command(self, attempt: Attempt, running: RunningCommand, slot: int) -> dict[str, Any]:
-        invocation = self._command_attempts.build_invocation(attempt, slot)
+        access = self._command_attempts.open_access(attempt)
+        try:
+            return self._run_invocation(attempt, running, slot, access)
+        finally:
+            if access is not None:
+                access.close()
+
+    def _run_invocation(
+        self, attempt: Attempt, running: RunningCommand, slot: int, access: OpenAccess | None
+    ) -> dict[str, Any]:
+        invocation = self._command_attempts.build_invocation(attempt, slot, access)
         if self._run.has_lost_lease(attempt):  # this process was suspended since the grant
             attempt.cancelled = LOST
             raise self._run.build_cancellation(attempt)
@@ -141,6 +152,8 @@ class SubprocessEngine(ThreadEngine):
             completed = self._runner.run(invocation, running, secret, checkpoint, output.write, lock)
         finally:
             captured = output.finish()
+        if access is not None:
+            attempt.wire = access.close()  # before the evaluation, which may need what the providers answered
         return self._command_attempts.evaluate(attempt, invocation, completed, captured)
 
     def _run_agent(

@@ -73,6 +73,8 @@ class EngineRun:
         self._outputs = worker.outputs
         if self._outputs is not None and isinstance(recorder, JournalRecorder):
             recorder.on_unended = self._outputs.note_killed
+        if worker.access is not None:
+            worker.access.bind(recorder.record_request)
         self._running = state.scheduler.running
         self._read_secret = _build_secret_reader(state.pool)
         # Without a journal a result is published by its worker, and may have no receiver.

@@ -14,6 +14,7 @@ from ...pool.redaction import value_windows
 from ...util.fingerprint import fingerprint
 from ...util.json_encoder import build_encoder
 from ...util.locks import acquire_contended
+from ..commands.attempt_access import RequestRecord
 from ..core.records import Attempt, Item, ItemText
 from ..exports.item_codec import encode_item
 from ..exports.recorded_facts import RecordedFacts, build_flags
@@ -91,6 +92,8 @@ class NoJournal:
         return {}
 
     def record_agent_session(self, attempt: Attempt, detail: str, *, wait: bool) -> None: ...
+
+    def record_request(self, request: RequestRecord) -> None: ...
 
     def close(self, timeout: float) -> bool:
         return True
@@ -397,6 +400,20 @@ class JournalRecorder:
         self._writer.put(row)
         if wait:
             self._writer.flush()
+
+    def record_request(self, request: RequestRecord) -> None:
+        """Record a request that an attempt made through the gateway. Its usage is that of the attempt as well."""
+        self._writer.put(
+            encode_row(
+                request.at,
+                "gateway_request",
+                request.item,
+                attempt=request.attempt,
+                credential=request.key,
+                duration=request.seconds,
+                detail=self._state.masked(_dump(request.to_json())),
+            )
+        )
 
     def _committed(self, receipts: list[Any]) -> None:
         if not self.strict:

@@ -21,6 +21,7 @@ from ..exports.results_file import RESULTS_NAME
 from ..journal.entry_kinds import RecordedState
 from ..journal.journal_files import JournalFiles, locate_files
 from .failure_causes import FailureGroup
+from .gateway_requests import RequestTotals, sum_requests
 from .journal_access import has_closed, read_journal, read_verified
 from .journal_scan import JournalScan, KeyTotals, SessionTotals
 from .key_time import KeyTime, read_key_time
@@ -159,6 +160,7 @@ class RunReport:
     interrupted: int = 0
     unanswered: int = 0
     retry_cause: FailureGroup | None = None
+    requests: RequestTotals = field(default_factory=RequestTotals)  # through the gateway
 
     @property
     def left(self) -> int:
@@ -199,6 +201,7 @@ class RunReport:
             "interrupted": self.interrupted,
             "unanswered": self.unanswered,
             "retry_cause": None if self.retry_cause is None else self.retry_cause.as_json(),
+            "requests": self.requests.as_json(),
         }
 
 
@@ -269,6 +272,7 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         interrupted=tally.count_interrupted(running=state.word == "running"),
         unanswered=tally.unanswered,
         retry_cause=next(iter(tally.retry_causes.list_groups()), None),
+        requests=sum_requests(files) if contents.position.seq else RequestTotals(),
         results=str(folder / RESULTS_NAME) if (folder / RESULTS_NAME).exists() else None,
     )
 

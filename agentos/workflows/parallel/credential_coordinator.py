@@ -25,6 +25,7 @@ from ...stores.sqlite.location import parse_location
 from ...util.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from ...gateway import Gateway, GatewayRequest
     from ...transport import AsyncPoolTransport, PoolTransport
 
 __all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
@@ -316,6 +317,27 @@ class CredentialCoordinator:
 
         settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait, retries)
         return AsyncPoolTransport(settings, inner)
+
+    def gateway(
+        self,
+        *,
+        port: int = 0,
+        token: str | None = None,
+        max_wait: float | None = None,
+        park_after: float | None = None,
+        on_request: Callable[[GatewayRequest], None] | None = None,
+    ) -> Gateway:
+        """Return an HTTP server on this machine whose clients share the pool's keys: ``async with pool.gateway()``.
+
+        A program gets ``gateway.url`` as its base URL and ``gateway.token`` as its key. Each request waits, in order,
+        for a key; ``max_wait`` limits that to so many seconds. A request whose key opens only after ``park_after``
+        seconds is refused. ``on_request`` is called with a record of each request. docs/gateway.md has the details.
+        """
+        from ...gateway import Gateway, GatewaySettings
+
+        settings = GatewaySettings(max_wait=max_wait, park_after=park_after)
+        make = partial(self.async_transport, requester="gateway")
+        return Gateway(self._runtime, make, port=port, token=token, settings=settings, on_request=on_request)
 
     # -- membership -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,82 @@
+"""Records of requests: what each of them was, who served it, how long it waited and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..costs.usage import NO_USAGE, Usage
+from ..util.private_folder import PrivateFolder
+
+FILE: Final = "requests.jsonl"
+_LARGEST: Final = 32 * 1024 * 1024
+_KEPT: Final = 3  # older files
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRequest:
+    """One request through the gateway. It has no part of a body, no token and no secret."""
+
+    at: float  # epoch seconds at its arrival
+    item: str | None
+    attempt: int | None
+    key: str | None  # the name of the credential that served it, or refused it last
+    provider: str
+    operation: str
+    model: str | None
+    session: str | None
+    agent: str | None
+    status: int  # that the client got; 0: it left before
+    outcome: str  # done, refused, left, cut off, or in one word why the gateway refused it
+    waited: float  # seconds for a key
+    seconds: float  # in all
+    refusals: int  # keys that refused it before
+    request_id: str | None  # the provider's
+    usage: Usage = NO_USAGE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields by name, for JSON."""
+        fields = asdict(self)
+        fields.update(
+            at=round(self.at, 3),
+            waited=round(self.waited, 3),
+            seconds=round(self.seconds, 3),
+            usage=self.usage.to_json(),
+        )
+        return fields
+
+
+class RequestFile:
+    """``requests.jsonl``, readable by its owner only; a large one is set aside, and the oldest is removed."""
+
+    def __init__(self, folder: PrivateFolder, *, largest: int = _LARGEST) -> None:
+        self._folder = folder
+        self._largest = largest
+        self._file = folder.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def add(self, request: GatewayRequest) -> None:
+        """Append a line. A full disk loses lines, not requests."""
+        line = json.dumps(request.to_json(), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        try:
+            os.write(self._file, line)
+            if os.fstat(self._file).st_size > self._largest:
+                self._rotate()
+        except OSError:
+            pass
+
+    def _rotate(self) -> None:
+        path = Path(self._folder)
+        for number in range(_KEPT - 1, 0, -1):
+            older = path / f"{FILE}.{number}"
+            if older.exists():
+                older.replace(path / f"{FILE}.{number + 1}")
+        (path / FILE).replace(path / f"{FILE}.1")
+        os.close(self._file)
+        self._file = self._folder.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

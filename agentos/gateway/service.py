@@ -1,0 +1,122 @@
+"""The state that all connections of a gateway share, and its settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ..transport.httpx_compat import library
+from ..util.http_server.connection import HttpConnection, HttpDate
+from ..util.http_server.request_body import BodyMemory
+from .places import PlacesInLine
+from .records import GatewayRequest
+from .request_facts import digest_state
+from .sessions import SessionTable
+from .timer_wheel import TimerWheel
+from .upstream_body import upstream_body
+
+if TYPE_CHECKING:
+    from ..pool.protocols import GatewayPool
+    from ..transport import AsyncPoolTransport
+    from ..util.http_server.request_parser import HttpRequest
+    from .client_connection import GatewayConnection
+    from .exchange import Exchange
+    from .routes import Route
+
+MEMORY_FOR_BODIES: Final = 256 * 1024 * 1024
+_SWEEP: Final = 2.0  # seconds between two looks at slow clients
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Settings of a gateway; times in seconds."""
+
+    max_wait: float | None = None  # for a key; None: without end
+    park_after: float | None = None  # a request whose key opens later than this is refused; None: never
+    connect_timeout: float = 30.0
+    silence: float = 300.0  # of the provider, before and during an answer
+    head_timeout: float = 30.0  # for the head of a request
+    body_timeout: float = 300.0  # for the whole request
+    idle_timeout: float = 600.0  # of a connection without a request
+
+
+class GatewayService:
+    """Serves the connections of one gateway, in one event loop."""
+
+    def __init__(
+        self,
+        pool: GatewayPool,
+        transport: AsyncPoolTransport,
+        settings: GatewaySettings,
+        on_request: Callable[[GatewayRequest], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.pool = pool
+        self.settings = settings
+        self.clock = pool.clock
+        self.connections: set[HttpConnection] = set()
+        self.exchanges: set[Exchange] = set()
+        self.sessions = SessionTable()
+        self.places = PlacesInLine()
+        self.memory = BodyMemory(MEMORY_FOR_BODIES)
+        self.date = HttpDate()
+        self.wheel = TimerWheel(loop)
+        self.is_draining = False
+        self.record = on_request
+        self._transport = transport
+        self._loop = loop
+        self._origins: dict[str, Any] = {}
+        self._body_class = upstream_body(library)
+        self._timeout = {
+            "connect": settings.connect_timeout,
+            "read": settings.silence,
+            "write": settings.silence,
+            "pool": None,
+        }
+        self.wheel.add(_SWEEP, self._sweep)
+
+    async def send(
+        self, route: Route, request: HttpRequest, headers: list[tuple[str, str]], extensions: dict[str, Any]
+    ) -> Any:
+        """Send a request with a key of the pool; return the provider's answer, its body unread."""
+        query = _without_key(request.query)
+        target = f"{route.path}?{query}" if query else route.path
+        origin = self._origins.get(route.origin)
+        if origin is None:
+            origin = self._origins[route.origin] = library.URL(route.origin)
+        sent = library.Request(
+            request.method,
+            origin.copy_with(raw_path=target.encode("latin-1")),
+            headers=headers,
+            stream=self._body_class(request.body),
+            extensions={"timeout": self._timeout, **extensions},
+        )
+        return await self._transport.handle_async_request(sent)
+
+    def is_transport_error(self, error: Exception) -> bool:
+        """Return True if *error* is one of the HTTP library: no answer, or half of one."""
+        return isinstance(error, library.TransportError)
+
+    def note_turn_state(self, state: str, quota: str) -> None:
+        """Remember which quota gave a client this routing state, which it sends back with its next request."""
+        self.sessions.note_state(digest_state(state), quota)
+
+    def _sweep(self) -> float:
+        """Refuse requests that arrive too slowly, and close idle connections."""
+        now, settings = self._loop.time(), self.settings
+        for connection in tuple(self.connections):
+            each: GatewayConnection = connection  # type: ignore[assignment]
+            if each.is_busy:
+                continue
+            allowed = settings.body_timeout if each.is_reading_body else settings.head_timeout
+            if now - each.began_at > (allowed if each.is_reading else settings.idle_timeout):
+                each.time_out()
+        return _SWEEP
+
+
+def _without_key(query: str) -> str:
+    if "key=" not in query:
+        return query
+    return "&".join(part for part in query.split("&") if not part.startswith("key="))
