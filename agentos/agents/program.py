@@ -55,6 +55,9 @@ class Program:
     picks_session: bool = False  # ``{session}`` of a new one is chosen by us
     key_variables: Mapping[str, str] = field(default_factory=dict)  # where it finds a key, by provider
     reader: type[EventReader] | None = None
+    own_words: Mapping[str, int] = field(default_factory=dict)  # words that ``start`` stands for: values after each
+    prompt_words: tuple[str, ...] = ()  # of them, those that a prompt may follow, as in ``--prompt=TEXT``
+    headless: tuple[str, ...] = ()  # words of which a command without a person has one
 
     def environment(self, base_url: str, token: str) -> dict[str, str]:
         """Return the variables that the program needs to use that address with that token."""

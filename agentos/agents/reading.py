@@ -92,10 +92,15 @@ class EventReader:
         if ending is Ending.DONE:
             return
         self.ending = ending
-        if signal.delay is not None and signal.event in (Event.LIMITED, Event.PARKED, Event.RAMP):
-            self.until = now + signal.delay
-            if signal.delay > PARKED_FROM:
-                self.ending = Ending.PARKED
+        if ending not in (Ending.LIMITED, Ending.PARKED):
+            return
+        document = parse_object(body) if isinstance(body, str) else body if isinstance(body, dict) else None
+        error = get_object(document or {}, "error")
+        self.until = None if signal.delay is None else now + signal.delay
+        if error.get("type") == "usage_limit_reached":  # of a subscription, with its reset
+            self.until = get_instant(error, "resets_at", now=now) or self.until
+        if self.until is not None and self.until - now > PARKED_FROM:
+            self.ending = Ending.PARKED
 
 
 class PlainReader(EventReader):

@@ -25,4 +25,7 @@ AIDER: Final = Program(
     start=("--message-file", "/dev/stdin", "--no-stream", "{options}"),
     key_variables={"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"},
     reader=PlainReader,
+    own_words={"--message": 0, "-m": 0, "--message-file": 1},
+    prompt_words=("--message",),
+    headless=("--message", "-m"),
 )

@@ -158,4 +158,7 @@ CLAUDE: Final = Program(
     picks_session=True,
     key_variables={"anthropic": "ANTHROPIC_API_KEY"},
     reader=ClaudeReader,
+    own_words={"-p": 0, "--print": 0, "--output-format": 1, "--input-format": 1, "--verbose": 0, "--session-id": 1},
+    prompt_words=("--print",),
+    headless=("-p", "--print"),
 )

@@ -169,4 +169,6 @@ CODEX: Final = Program(
     resume=("exec", "--json", "--skip-git-repo-check", "{options}", "resume", "{session}", "-"),
     key_variables={"openai": "CODEX_API_KEY"},
     reader=CodexReader,
+    own_words={"exec": 0, "e": 0, "--json": 0, "--skip-git-repo-check": 0},
+    headless=("exec", "e"),
 )

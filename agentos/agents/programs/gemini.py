@@ -104,4 +104,6 @@ GEMINI: Final = Program(
     picks_session=True,
     key_variables={"gemini": "GEMINI_API_KEY"},
     reader=GeminiReader,
+    own_words={"-p": 0, "--prompt": 0, "-o": 1, "--output-format": 1, "--session-id": 1},
+    prompt_words=("--prompt",),
 )

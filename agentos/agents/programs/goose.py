@@ -41,6 +41,8 @@ class GooseReader(EventReader):
                 cache_write=count(event, "cache_write_input_tokens"),
             )
             self.cost = get_amount(event, "cost_usd")
+            if not self.usage:
+                self.ending, self.reason = Ending.FAILED, "it got no answer from the provider"
         return []
 
     def _on_message(self, message: dict[str, Any]) -> list[str]:
@@ -83,4 +85,7 @@ GOOSE: Final = Program(
     picks_session=True,
     key_variables={"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GOOGLE_API_KEY"},
     reader=GooseReader,
+    own_words={"run": 0, "--output-format": 1, "-t": 0, "--text": 0, "-n": 1, "--name": 1},
+    prompt_words=("--text",),
+    headless=("run",),
 )

@@ -97,4 +97,6 @@ OPENCODE: Final = Program(
         "gemini": "GOOGLE_GENERATIVE_AI_API_KEY",
     },
     reader=OpencodeReader,
+    own_words={"run": 0, "--format": 1},
+    headless=("run",),
 )

@@ -77,4 +77,6 @@ QWEN: Final = Program(
     resume=("--output-format", "stream-json", "--resume", "{session}", "{options}"),
     key_variables={"openai": "OPENAI_API_KEY"},
     reader=QwenReader,
+    own_words={"-p": 0, "--prompt": 0, "-o": 1, "--output-format": 1},
+    prompt_words=("--prompt",),
 )

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from ..completion import complete_keys, offer
-from ..config.run_options import FORMATS, HERE, PROGRESS
+from ..config.run_options import AGENT_NAMES, FORMATS, HERE, PROGRESS
+from ..session.agent_options import AgentFlags
 from ..session.argv import ParsedArguments
 from ..usage_error import UsageError
 
@@ -16,6 +17,7 @@ from ..usage_error import UsageError
 EPILOG = """\b
 Examples:
   agentos run -- echo {} ::: a b c
+  agentos run tasks.txt --agent claude -- --model opus
   agentos run 'src/*.py' -- claude -p 'Review {}'
   agentos run prompts.jsonl -j 8 --keys 'env:OPENAI_API_KEY*' -- llm {prompt}
   agentos run tasks.csv --worker mywork.py:ask
@@ -45,6 +47,32 @@ def run(
             help="Instead of a command: a Python function of (item, credential), as package.module:function or "
             "path/to/file.py:function.",
         ),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            help="An agent program: claude, codex, gemini, opencode, qwen, aider or goose; each item is a prompt, and "
+            "what follows -- are further options of the program. auto: the program of the command after --. Its "
+            "outcome is read from its structured output; after a limit its session is resumed. See docs/agents.md.",
+            metavar="NAME",
+            autocompletion=offer(*AGENT_NAMES),
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", help="With --agent: a file with the prompt, in which {} is the item.", metavar="FILE"),
+    ] = None,
+    resumes: Annotated[
+        int | None,
+        typer.Option("--resumes", help="How often the session of an agent is resumed: 5.", metavar="N", min=1),
+    ] = None,
+    no_resume: Annotated[
+        bool, typer.Option("--no-resume", help="Begin a new session instead of resuming an agent's.")
+    ] = False,
+    resume_prompt: Annotated[
+        str | None,
+        typer.Option(help="The prompt for a resumed session: Continue from where you left off.", metavar="TEXT"),
     ] = None,
     id: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The field of an item that is its id. Else its own id, or its words and a hash.")
@@ -175,9 +203,9 @@ def run(
     gateway: Annotated[
         bool | None,
         typer.Option(
-            "--gateway",
+            "--gateway/--no-gateway",
             help="Start a local gateway for the run: commands get a token instead of a key, and share the keys per "
-            "request. See docs/gateway.md.",
+            "request. The default with --agent. See docs/gateway.md.",
         ),
     ] = None,
     max_wait: Annotated[
@@ -338,5 +366,6 @@ def run(
             "dir": dir,
         },
         trust=trust,
+        agent=AgentFlags(agent, prompt, resumes, no_resume, resume_prompt),
     )
     return run_session(build_request(flags))

@@ -14,6 +14,7 @@ PROGRESS: Final = ("auto", "bar", "plain", "json", "none")
 FORMATS: Final = ("jsonl", "json", "csv", "tsv", "text")
 # The tables of agentos.agents, which --help must not import.
 PROGRAM_NAMES: Final = ("claude", "codex", "gemini", "opencode", "aider", "goose", "qwen", "openai", "anthropic")
+AGENT_NAMES: Final = (*PROGRAM_NAMES[:7], "auto")
 
 _LONGEST_SHOWN: Final = 16
 _YES: Final = ("1", "true", "yes", "on")

@@ -77,7 +77,7 @@ class _Counts:
 
 def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _Counts) -> Iterator[dict[str, Any]]:
     """Yield what would run, item by item, and count all items."""
-    from ...runs.commands.template import Template, TemplateError
+    from ...runs.commands.template import Template, TemplateError, fill_text
 
     inside = _runtime(pool)
     reopen = request.flags.typed.reopen
@@ -99,6 +99,8 @@ def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _
         if isinstance(template, Template):
             try:
                 argv = template.fill(item, row["id"], number)
+                if request.agent is not None:
+                    argv += ["<", fill_text(request.agent.prompt, item, row["id"], number)]
                 row["command"] = argv if inside is None else [inside.masked(each) for each in argv]
             except TemplateError as error:
                 row["error"] = str(error)
@@ -123,7 +125,7 @@ def _template(request: RunRequest) -> object:
     from ...runs.commands.template import Template, TemplateError
 
     try:
-        return Template(request.command or ())
+        return Template(request.command or (), append=request.agent is None)
     except TemplateError as error:
         raise UsageError(str(error), error.hint) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from ...errors import CommandFailed
 from ..config.store_url import find_variable
 from ..exit_codes import ExitCode
 from ..usage_error import UsageError
+from .agent_options import build_agent
 from .run_pool import list_variables
 
 if TYPE_CHECKING:
@@ -24,8 +26,28 @@ def build_command(request: RunRequest) -> Command | None:
     if argv is None:
         return None
     from ...runs.commands.command import Command
-    from ...runs.commands.template import TemplateError
+    from ...runs.commands.template import TemplateError, fill_text
 
+    if request.agent is not None:
+        from ...stores.sqlite.location import state_folder
+
+        try:
+            agent = build_agent(
+                request.agent,
+                state_folder(os.environ) / "agents",
+                env_key=list_variables(request),
+                idle_timeout=request.option("idle_timeout"),
+                kill_after=request.option("kill_after"),
+                without=_withheld_variables(request),
+                run_id=request.name,
+            )
+            if request.total is not None:
+                first = next(iter(request.items))
+                agent.template.check(first)
+                fill_text(agent.prompt, first, "id", 1)
+        except TemplateError as error:
+            raise UsageError(str(error), error.hint) from None
+        return agent
     if request.engine is None and "{" not in argv[0] and shutil.which(argv[0]) is None:
         raise UsageError(f"command not found: {argv[0]}", "nothing was run")
     try:
@@ -52,7 +74,7 @@ def _withheld_variables(request: RunRequest) -> frozenset[str]:
     withheld = frozenset(
         [*of_entries, *(name for key in request.keys for name in key.sources), *([of_store] if of_store else [])]
     )
-    if request.option("gateway") and request.command is not None:
+    if (request.option("gateway") or (request.agent is not None and request.keys)) and request.command is not None:
         from ...gateway.program_access import find_variables_to_remove
 
         withheld |= find_variables_to_remove(request.command[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.files import Settings, load_settings
 from ..config.run_options import HERE, RUN_OPTIONS, parse_flag
 from ..usage_error import UsageError
+from .agent_options import AgentChoice, AgentFlags, choose_agent
 from .argv import ParsedArguments
 from .find_run import BaseFolder
 
@@ -41,6 +42,7 @@ _DEFAULTS: Mapping[str, Any] = {
 _DEFAULT_PARALLEL = 3
 _NO_KEYS = "none"  # run without credentials even if agentos.toml has some
 _PATHS = ("dir", "results", "joblog")
+_PARK_AFTER = 600.0  # an agent that would wait longer for a key is ended, and its session resumed later
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Flags:
     trust: bool = False
     repeat: int | None = None
     allow_duplicates: bool = False
+    agent: AgentFlags = AgentFlags()  # noqa: RUF009 - it is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class RunRequest:
     deadline: datetime | None
     id_of: Callable[[Any], str]
     id_rules: int
+    agent: AgentChoice | None = None
 
     @property
     def folder(self) -> Path:
@@ -92,7 +96,8 @@ class RunRequest:
 
     @property
     def command(self) -> tuple[str, ...] | None:
-        return self.flags.typed.command or None
+        """The command, or the agent with its options."""
+        return self.agent.argv if self.agent is not None else self.flags.typed.command or None
 
     @property
     def total(self) -> int | None:
@@ -162,18 +167,23 @@ class RunRequest:
 
 def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunRequest:
     """Check and merge all settings. Raise ``UsageError`` before anything is written."""
-    command = flags.typed.command
+    agent = choose_agent(flags.agent, flags.typed.command)
+    command = flags.typed.command if agent is None else agent.identity
     if not command and flags.worker is None:
         raise UsageError(
             "there is nothing to run for the items",
             "put a command after --, as in: agentos run items.txt -- echo {}\n"
             "or name a Python function: agentos run items.jsonl --worker mymodule:myfunction",
         )
+    if agent is not None and flags.worker is not None:
+        raise UsageError("--worker and --agent were both given; a run has one of them")
     if command and flags.worker is not None:
         raise UsageError("--worker and a command after -- were both given; a run has one of them")
     settings = load_settings(flags.config, Path.cwd(), environ)
     options, where = _joined(flags, settings)
     _check_together(flags, options, where)
+    if agent is not None:
+        _set_agent_options(options, where)
     if flags.options.get("line_buffer"):
         options["group"] = options["keep_order"] = False  # typed, it wins over what a file says
     from ..config.store_url import find_passwords
@@ -183,6 +193,8 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
     keys = []
     if options["keys"] != [_NO_KEYS]:
         keys = _load_keys(settings, typed, environ, options, where, _choose_slots(flags, settings, options))
+    if agent is not None and not keys:
+        options["gateway"] = False  # the program has a login of its own
     masked = _masking(keys, find_passwords(options["store"], environ))
     _refuse_typed_secrets(flags, masked)
     try:
@@ -216,7 +228,20 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
         deadline=deadline,
         id_of=_ids_without_secrets(items, masked),
         id_rules=id_rules,
+        agent=agent,
     )
+
+
+def _set_agent_options(options: dict[str, Any], where: Mapping[str, str]) -> None:
+    """Set the defaults of a run with an agent, and refuse what it cannot have."""
+    if options["engine"] not in (None, HERE):
+        raise UsageError("--agent runs on this machine, where its sessions are; --engine runs the items on others")
+    if options["stdin"]:
+        raise UsageError(f"{where['stdin']}: an agent reads its prompt from standard input, and not the item as well")
+    if "gateway" not in where:
+        options["gateway"] = True
+    if options["gateway"] and options["park_after"] is None:
+        options["park_after"] = _PARK_AFTER
 
 
 def _load_keys(

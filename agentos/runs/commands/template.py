@@ -154,6 +154,11 @@ def fill_text(text: str, item: Any, item_id: str, number: int) -> str:
     return "".join(part if isinstance(part, str) else _put(part, item, item_id, number) for part in parts)
 
 
+def has_placeholder(text: str) -> bool:
+    """True if *text* has a placeholder."""
+    return any(match["name"] is not None for match in _HOLE.finditer(text))
+
+
 def format_item(item: Any) -> str:
     """Return a text unchanged, anything else as compact JSON."""
     if isinstance(item, str):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
+_LIMITS = frozenset({Ending.LIMITED, Ending.PARKED})
 # A session that ended so is not resumed: its next turn would end alike.
 _NOT_RESUMED = frozenset({Ending.CONTEXT, Ending.REFUSED})
 
@@ -216,6 +217,9 @@ class AgentAttempts:
         if verdict.ending is Ending.DONE:
             return {"answer": report.answer, "exit": 0 if code is None else code, **facts}
         attempt.facts = facts
+        if process.is_resumed and verdict.ending in _LIMITS and not report.usage:
+            # It got no answer, so the session is where it was: waiting for a limit does not use up resumes.
+            session = replace(session, resumes=session.resumes - 1)
         self.note(attempt, session, wait=False)
         if verdict.ending in _NOT_RESUMED:
             self._sessions.pop(replace_surrogates(attempt.item.id), None)
@@ -225,7 +229,7 @@ class AgentAttempts:
         self, attempt: Attempt, verdict: AgentVerdict, report: AgentReport, code: int | None, captured: CapturedOutput
     ) -> Exception:
         ending, reason = verdict.ending, verdict.reason
-        if ending in (Ending.LIMITED, Ending.PARKED):
+        if ending in _LIMITS:
             until = verdict.until
             seconds = None if until is None else max(0.0, until - self._run.state.clock.wall())
             return RateLimited(seconds, model=report.model)

@@ -1,0 +1,165 @@
+"""The options of ``agentos run`` about agent programs, and the agent that they choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..usage_error import UsageError
+
+if TYPE_CHECKING:
+    from ...agents.program import Program
+    from ...runs.commands.command import Command
+
+AUTO = "auto"
+_LONGEST_PROMPT = 10_000_000  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFlags:
+    """The typed flags about agents; None: not typed. No file or variable sets them: a cloned project has none."""
+
+    program: str | None = None
+    prompt: str | None = None
+    resumes: int | None = None
+    no_resume: bool = False
+    resume_prompt: str | None = None
+
+    def list_typed(self) -> list[str]:
+        """Return the flags that were typed besides ``--agent``."""
+        given = {
+            "--prompt": self.prompt is not None,
+            "--resumes": self.resumes is not None,
+            "--no-resume": self.no_resume,
+            "--resume-prompt": self.resume_prompt is not None,
+        }
+        return [name for name, typed in given.items() if typed]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChoice:
+    """The agent of a run: its program, the command without what agentos adds, and its prompt."""
+
+    program: str
+    argv: tuple[str, ...]
+    prompt: str
+    prompt_file: str | None
+    resumes: int
+    resume_prompt: str
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The words by which the run's name is built."""
+        return self.argv if self.prompt_file is None else (*self.argv, "<", self.prompt_file)
+
+
+def choose_agent(flags: AgentFlags, command: Sequence[str] | None) -> AgentChoice | None:
+    """Return the agent that was chosen, or None for a run without one. Raise ``UsageError``."""
+    if flags.program is None:
+        if typed := flags.list_typed():
+            raise UsageError(f"{typed[0]} is for agents", "name one: --agent claude")
+        return None
+    from ...agents.agent import MOST_RESUMES, RESUME_PROMPT
+    from ...agents.programs import PROGRAMS, find_program
+
+    if flags.no_resume and flags.resumes is not None:
+        raise UsageError("--resumes and --no-resume were both given", "give one of them")
+    agents = {name: program for name, program in PROGRAMS.items() if program.start}
+    prompt = "{}" if flags.prompt is None else _read_prompt(flags.prompt)
+    if flags.program == AUTO:
+        if not command:
+            raise UsageError("--agent auto needs a command after --", "as in: --agent auto -- claude -p 'Review {}'")
+        program = find_program(command[0])
+        if program is None:
+            raise UsageError(f"--agent auto: {command[0]} is none of {', '.join(agents)}")
+        options, found = _take_apart(program, command[1:])
+        if flags.prompt is not None and found is not None:
+            raise UsageError("--prompt and a prompt in the command were both given", "leave one of them out")
+        words, prompt = (command[0], *options), prompt if found is None else found
+    else:
+        found_program = agents.get(flags.program)
+        if found_program is None:
+            raise UsageError(
+                f"--agent must be one of {', '.join(agents)}, or {AUTO}, not {flags.program!r}",
+                "another program runs as a command: agentos run ITEMS -- PROGRAM {}",
+            )
+        program = found_program
+        words = (program.executables[0], *(command or ()))
+        for word in words[1:]:
+            name = word.partition("=")[0]
+            if name in program.own_words:
+                raise UsageError(
+                    f"{name} is set by agentos for {program.name}", "after -- give only further options of the program"
+                )
+    return AgentChoice(
+        program=program.name,
+        argv=words,
+        prompt=prompt,
+        prompt_file=None if flags.prompt is None else str(Path(flags.prompt).absolute()),
+        resumes=0 if flags.no_resume else MOST_RESUMES if flags.resumes is None else flags.resumes,
+        resume_prompt=flags.resume_prompt or RESUME_PROMPT,
+    )
+
+
+def _read_prompt(path: str) -> str:
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"--prompt: {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--prompt: {path} is not UTF-8 text") from None
+    if not text.strip() or len(data) > _LONGEST_PROMPT:
+        raise UsageError(f"--prompt: {path} is {'empty' if not text.strip() else 'longer than 10 MB'}")
+    return text
+
+
+def _take_apart(program: Program, words: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the options of a command and its prompt, without the words that agentos sets itself.
+
+    The prompt is the first word with a placeholder; without one, the item itself.
+    """
+    from ...runs.commands.template import has_placeholder
+
+    options: list[str] = []
+    prompt: str | None = None
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if name in program.own_words:
+            if equals and name in program.prompt_words:
+                prompt = value if prompt is None else prompt
+            elif not equals and program.own_words[name]:
+                next(left, None)
+        elif prompt is None and has_placeholder(word):
+            prompt = word
+        else:
+            options.append(word)
+    if program.headless and not any(word in program.headless for word in words):
+        raise UsageError(
+            f"--agent auto: {program.name} would wait for a person: {program.headless[0]} is missing",
+            f"or use --agent {program.name}, which adds it",
+        )
+    return options, prompt
+
+
+def build_agent(choice: AgentChoice, settings_folder: Path, **command: object) -> Command:
+    """Return the worker of the run. Raise ``UsageError`` if the program is not there."""
+    import shutil
+
+    from ...agents.agent import Agent
+
+    if shutil.which(choice.argv[0]) is None:
+        raise UsageError(f"command not found: {choice.argv[0]}", f"nothing was run; install {choice.program} first")
+    return Agent(
+        choice.program,
+        prompt=choice.prompt,
+        options=choice.argv[1:],
+        executable=choice.argv[0],
+        resumes=choice.resumes,
+        resume_prompt=choice.resume_prompt,
+        settings_folder=settings_folder,
+        **command,
+    )
