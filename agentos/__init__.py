@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .agents.agent import Agent
     from .costs import Usage
     from .errors import (
         AgentOSError,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Agent",
     "AgentOSError",
     "Cause",
     "Command",
@@ -128,6 +130,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Agent": ".agents.agent",
     "Usage": ".costs",
     "Credential": ".pool",
     "Lease": ".pool",

@@ -34,6 +34,7 @@ class EventReader:
         self.environ = environ  # the program's, in which the place of its files is
         self.resumed = resumed
         self.session: str | None = None
+        self.has_begun = False  # it is in its session, though it may not name it
         self.answer: str | None = None
         self.ending: Ending | None = None
         self.reason = ""
@@ -58,6 +59,7 @@ class EventReader:
     def finish(self, code: int | None) -> AgentReport:
         """Return the report after the end of the process."""
         failed = self.ending is not Ending.DONE and code != 0
+        begun = self.has_begun or self.session is not None
         return AgentReport(
             ending=self.ending,
             reason=self.reason,
@@ -69,7 +71,7 @@ class EventReader:
             usage_is_total=self.usage_is_total,
             cost=self.cost,
             model=self.model,
-            resume_refused=self.resumed is not None and self.session is None and failed and (code or 0) > 0,
+            resume_refused=self.resumed is not None and not begun and failed and (code or 0) > 0,
         )
 
     def set_status(self, status: int | None) -> None:

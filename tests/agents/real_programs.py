@@ -68,7 +68,7 @@ def run_program(
     """Run the real program once, in a folder below *home*."""
     folder = home / "work"
     folder.mkdir(parents=True, exist_ok=True)
-    variables = environment(name, url, token, home) | (more or {})
+    variables = {**environment(name, url, token, home), **(more or {})}
     argv = [str(EXECUTABLES[name]), *PROGRAMS[name].arguments(url, token), *(ASK[name] if words is None else words)]
     process = subprocess.Popen(
         argv,

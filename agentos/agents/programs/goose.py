@@ -26,10 +26,10 @@ class GooseReader(EventReader):
 
     def on_event(self, event: dict[str, Any]) -> Sequence[str]:
         kind = event.get("type")
-        self.session = self.session or self.resumed or "begun"
+        self.has_begun = True  # its events do not name the session
         if kind == "message":
             return self._on_message(get_object(event, "message"))
-        if kind == "error":
+        if kind == "error" and get_text(event, "error") is not None:
             self.ending = Ending.FAILED
             self.reason = get_text(event, "error") or ""
             return show_text(self.reason)
