@@ -19,7 +19,7 @@ from ..commands.template import fill_text
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
 from ..execution.failure_facts import name_signal
-from ..journal.entry_text import replace_surrogates
+from ..journal.entry_text import encode_row, replace_surrogates
 from ..output.capture import CapturedOutput
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
+_FINISHING = ("done", "failed", "reopened")  # kinds of entries after which an agent begins a new session
 _LIMITS = frozenset({Ending.LIMITED, Ending.PARKED})
 # A session that ended so is not resumed: its next turn would end alike.
 _NOT_RESUMED = frozenset({Ending.CONTEXT, Ending.REFUSED})
@@ -108,14 +109,26 @@ class AgentAttempts:
         self._command = command
         self._adapter = adapter
         self._environ: Mapping[str, str] = os.environ if command.env is None else command.env
-        recorded = run.recorder.load_agent_sessions()
-        found = {item_id: decode_session(detail, adapter.name) for item_id, detail in recorded.items()}
-        self._sessions = {item_id: session for item_id, session in found.items() if session is not None}
+        self._sessions: dict[str, AgentSession] = {}
+        for item_id, kind, detail in run.recorder.read_kinds(("agent_session", *_FINISHING)):
+            session = decode_session(detail or "", adapter.name) if kind == "agent_session" else None
+            if session is not None:
+                self._sessions[item_id] = session
+            elif kind in _FINISHING:
+                self._sessions.pop(item_id, None)
 
     def note(self, attempt: Attempt, session: AgentSession, *, wait: bool) -> None:
         """Remember the session of an item, and record it."""
         self._sessions[replace_surrogates(attempt.item.id)] = session
-        self._run.recorder.record_agent_session(attempt, session.encode(self._adapter.name), wait=wait)
+        row = encode_row(
+            self._run.state.clock.wall(),
+            "agent_session",
+            attempt.item.id,
+            attempt=attempt.number,
+            credential=None if attempt.grant is None else attempt.grant.key.name,
+            detail=session.encode(self._adapter.name),
+        )
+        self._run.recorder.put_evidence(row, wait=wait)
 
     def begin(self, attempt: Attempt, plain: Invocation) -> tuple[Invocation, AgentProcess]:
         """Return the process to start: it resumes the item's session, or begins one. The session is on record."""

@@ -34,7 +34,6 @@ _AT_ONCE = 1_000
 
 _dump = build_encoder()
 _FINISHED = (RecordedState.DONE, RecordedState.FAILED)
-_FINISHING = ("done", "failed", "reopened")  # kinds of entries after which an agent begins a new session
 
 
 class JournalEvents(Protocol):
@@ -88,10 +87,10 @@ class NoJournal:
 
     def record_note(self, text: str) -> None: ...
 
-    def load_agent_sessions(self) -> dict[str, str]:
-        return {}
+    def read_kinds(self, kinds: Sequence[str]) -> list[tuple[str, str, str | None]]:
+        return []
 
-    def record_agent_session(self, attempt: Attempt, detail: str, *, wait: bool) -> None: ...
+    def put_evidence(self, row: str, *, wait: bool) -> None: ...
 
     def record_request(self, request: RequestRecord) -> None: ...
 
@@ -376,27 +375,12 @@ class JournalRecorder:
     def record_note(self, text: str) -> None:
         self._writer.put(encode_row(self._wall(), "note", detail=text))
 
-    def load_agent_sessions(self) -> dict[str, str]:
-        """Return what earlier sessions of the run recorded last of the agent session of each unfinished item."""
-        found: dict[str, str] = {}
-        for item_id, kind, detail in self._journal.read_kinds(("agent_session", *_FINISHING)):
-            if kind == "agent_session" and detail is not None:
-                found[item_id] = detail
-            else:
-                found.pop(item_id, None)
-        return found
+    def read_kinds(self, kinds: Sequence[str]) -> list[tuple[str, str, str | None]]:
+        """Return item, kind and detail of the entries of these kinds, in order."""
+        return self._journal.read_kinds(kinds)
 
-    def record_agent_session(self, attempt: Attempt, detail: str, *, wait: bool) -> None:
-        """Record the session of an attempt; *wait* until it is on disk, because a process is to start with it."""
-        grant = attempt.grant
-        row = encode_row(
-            self._wall(),
-            "agent_session",
-            attempt.item.id,
-            attempt=attempt.number,
-            credential=None if grant is None else grant.key.name,
-            detail=detail,
-        )
+    def put_evidence(self, row: str, *, wait: bool) -> None:
+        """Record an entry that changes no item's state; *wait* until it is on disk."""
         self._writer.put(row)
         if wait:
             self._writer.flush()

@@ -1,0 +1,154 @@
+"""``agentos run --agent``, as it is typed, with a program that follows a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentos.simulator import Latency, Simulator, equal_keys
+
+from . import scripted_claude as claude
+
+PATIENCE = 60.0
+
+
+class Folder:
+    """A project folder with a scripted claude on its PATH."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.program = path / "bin"
+        self.environ = {
+            "PATH": f"{self.program}:{os.environ['PATH']}",
+            "HOME": str(path),
+            "AGENTOS_HOME": str(path / "state"),
+            "LANG": "C.UTF-8",
+        }
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "agentos.cli", *words]
+
+    def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        ended = subprocess.run(
+            self.command(*words),
+            cwd=self.path,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert ended.returncode == code, ended.stderr
+        return ended
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        return claude.read_starts(self.program)
+
+    def values(self) -> list[Any]:
+        (path,) = self.path.glob(".agentos/runs/*/results.jsonl")
+        return [json.loads(line)["value"] for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_each_item_is_a_prompt_and_its_answer_a_result(folder: Folder) -> None:
+    claude.install(folder.program, [claude.done("fine")])
+
+    ended = folder.run("run", "--agent", "claude", ":::", "first", "second", "--", "--model", "opus")
+
+    assert sorted(start["stdin"] for start in folder.starts) == ["first", "second"]
+    assert all(start["argv"][-2:] == ["--model", "opus"] for start in folder.starts)
+    assert {value["answer"] for value in folder.values()} == {"fine"}
+    assert sorted(ended.stdout.splitlines()) == ["[first] fine", "[second] fine"]
+
+
+def test_a_plain_command_is_recognised_and_read_with_auto(folder: Folder) -> None:
+    claude.install(folder.program, [[*claude.failed("invalid_request", 400)[:-1], {"exit": 0}]])
+
+    ended = folder.run("run", "--agent", "auto", ":::", "a.py", "--", "claude", "-p", "Review {}", code=1)
+
+    assert folder.starts[0]["stdin"] == "Review a.py"
+    assert "failed a.py: API Error" in ended.stderr
+
+
+def test_after_kill_9_the_same_command_resumes_the_session(folder: Folder) -> None:
+    begun = folder.path / "begun"
+    claude.install(folder.program, [[claude.begin(), {"touch": str(begun)}, {"hang": True}], claude.done()])
+    words = ("run", "--agent", "claude", ":::", "item")
+    driver = subprocess.Popen(
+        folder.command(*words), cwd=folder.path, env=folder.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + PATIENCE
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+
+    folder.run(*words)
+
+    first, second = folder.starts
+    assert (
+        second["argv"][second["argv"].index("--resume") + 1] == first["argv"][first["argv"].index("--session-id") + 1]
+    )
+    assert second["stdin"] == "Continue from where you left off."
+    assert folder.values()[0]["resumes"] == 1
+
+
+def test_with_keys_an_agent_gets_a_token_of_the_gateway_and_no_key(folder: Folder) -> None:
+    plan = equal_keys(1, latency=Latency(median=0.0, sigma=0.0))
+    claude.install(folder.program, [claude.done()])
+    config = '[[credentials]]\nname = "k"\nenv = "THE_KEY"\nprovider = "anthropic"\nbase_url = "{}"\n'
+    with Simulator(plan) as provider:
+        (folder.path / "own.toml").write_text(config.format(provider.url))
+        folder.environ["THE_KEY"] = plan.secrets[0]
+
+        folder.run("run", "--config", "own.toml", "--agent", "claude", ":::", "item")
+        folder.run("run", "--config", "own.toml", "--agent", "claude", "--no-gateway", "--fresh", ":::", "item")
+
+    through, without = (start["env"] for start in folder.starts)
+    assert plan.secrets[0] not in json.dumps(through)
+    assert through["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
+    assert through["ANTHROPIC_BASE_URL"] != provider.url
+    assert (without["ANTHROPIC_API_KEY"], without["ANTHROPIC_BASE_URL"]) == (plan.secrets[0], provider.url)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--agent", "claude", "--engine", "dask://127.0.0.1:1"], "--agent runs on this machine"),
+        (["--agent", "claude", "--stdin"], "an agent reads its prompt from standard input"),
+        (["--agent", "claude", "--worker", "a:b"], "--worker and --agent were both given"),
+        (["--agent", "codex"], "command not found: codex"),
+    ],
+)
+def test_what_an_agent_cannot_have_is_refused(folder: Folder, words: list[str], why: str) -> None:
+    claude.install(folder.program, [claude.done()])
+    folder.environ["PATH"] = f"{folder.program}:/usr/bin:/bin"
+
+    ended = folder.run("run", *words, ":::", "item", code=2)
+
+    assert why in ended.stderr
+    assert not (folder.path / ".agentos").exists()
+
+
+def test_a_dry_run_shows_the_prompt(folder: Folder) -> None:
+    claude.install(folder.program, [claude.done()])
+    (folder.path / "prompt").write_text("Fix {}")
+
+    ended = folder.run("run", "-n", "--agent", "claude", "--prompt", "prompt", ":::", "it")
+
+    assert "Fix it" in ended.stdout
+    assert folder.starts == []
