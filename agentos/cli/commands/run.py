@@ -74,6 +74,24 @@ def run(
         str | None,
         typer.Option(help="The prompt for a resumed session: Continue from where you left off.", metavar="TEXT"),
     ] = None,
+    clone: Annotated[
+        bool,
+        typer.Option(
+            "--clone",
+            help="Give each agent its own clone of the repository that its item names in the field repo, or of the "
+            "current one. It is removed after success, unless it has work that its origin does not have.",
+        ),
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="With --clone: remove no clone.")] = False,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after",
+            help="A shell script to run after an agent's success, where it worked, such as 'git push origin "
+            "HEAD:{id}'; it is retried alone.",
+            metavar="SCRIPT",
+        ),
+    ] = None,
     id: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The field of an item that is its id. Else its own id, or its words and a hash.")
     ] = None,
@@ -366,6 +384,6 @@ def run(
             "dir": dir,
         },
         trust=trust,
-        agent=AgentFlags(agent, prompt, resumes, no_resume, resume_prompt),
+        agent=AgentFlags(agent, prompt, resumes, no_resume, resume_prompt, clone, keep, after),
     )
     return run_session(build_request(flags))

@@ -26,6 +26,9 @@ class AgentFlags:
     resumes: int | None = None
     no_resume: bool = False
     resume_prompt: str | None = None
+    clone: bool = False
+    keep: bool = False
+    after: str | None = None
 
     def list_typed(self) -> list[str]:
         """Return the flags that were typed besides ``--agent``."""
@@ -34,6 +37,9 @@ class AgentFlags:
             "--resumes": self.resumes is not None,
             "--no-resume": self.no_resume,
             "--resume-prompt": self.resume_prompt is not None,
+            "--clone": self.clone,
+            "--keep": self.keep,
+            "--after": self.after is not None,
         }
         return [name for name, typed in given.items() if typed]
 
@@ -48,6 +54,9 @@ class AgentChoice:
     prompt_file: str | None
     resumes: int
     resume_prompt: str
+    after: str | None = None
+    clone: bool = False
+    keep: bool = False
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -66,6 +75,10 @@ def choose_agent(flags: AgentFlags, command: Sequence[str] | None) -> AgentChoic
 
     if flags.no_resume and flags.resumes is not None:
         raise UsageError("--resumes and --no-resume were both given", "give one of them")
+    if flags.keep and not flags.clone:
+        raise UsageError("--keep is about the trees of --clone", "give both, or none of them")
+    if flags.after is not None and not flags.after.strip():
+        raise UsageError("--after must be a script, such as 'git push'")
     agents = {name: program for name, program in PROGRAMS.items() if program.start}
     prompt = "{}" if flags.prompt is None else _read_prompt(flags.prompt)
     if flags.program == AUTO:
@@ -100,6 +113,9 @@ def choose_agent(flags: AgentFlags, command: Sequence[str] | None) -> AgentChoic
         prompt_file=None if flags.prompt is None else str(Path(flags.prompt).absolute()),
         resumes=0 if flags.no_resume else MOST_RESUMES if flags.resumes is None else flags.resumes,
         resume_prompt=flags.resume_prompt or RESUME_PROMPT,
+        after=flags.after,
+        clone=flags.clone,
+        keep=flags.keep,
     )
 
 
@@ -145,14 +161,16 @@ def _take_apart(program: Program, words: Sequence[str]) -> tuple[list[str], str 
     return options, prompt
 
 
-def build_agent(choice: AgentChoice, settings_folder: Path, **command: object) -> Command:
-    """Return the worker of the run. Raise ``UsageError`` if the program is not there."""
+def build_agent(choice: AgentChoice, settings_folder: Path, run_folder: Path, **command: object) -> Command:
+    """Return the worker of the run. Raise ``UsageError`` if a program that it needs is not there."""
     import shutil
 
     from ...agents.agent import Agent
+    from ...runs.commands.work_tree import WorkTrees
 
-    if shutil.which(choice.argv[0]) is None:
-        raise UsageError(f"command not found: {choice.argv[0]}", f"nothing was run; install {choice.program} first")
+    for name, what in ((choice.argv[0], choice.program), *((("git", "git"),) if choice.clone else ())):
+        if shutil.which(name) is None:
+            raise UsageError(f"command not found: {name}", f"nothing was run; install {what} first")
     return Agent(
         choice.program,
         prompt=choice.prompt,
@@ -161,5 +179,16 @@ def build_agent(choice: AgentChoice, settings_folder: Path, **command: object) -
         resumes=choice.resumes,
         resume_prompt=choice.resume_prompt,
         settings_folder=settings_folder,
+        after=choice.after,
+        trees=WorkTrees(run_folder.absolute() / "trees", _find_repository(), choice.keep) if choice.clone else None,
         **command,
     )
+
+
+def _find_repository() -> str | None:
+    """Return the repository of the current folder, if there is one."""
+    import subprocess
+
+    command = ["git", "rev-parse", "--show-toplevel"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.rstrip("\n") if found.returncode == 0 else None

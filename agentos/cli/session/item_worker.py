@@ -35,6 +35,7 @@ def build_command(request: RunRequest) -> Command | None:
             agent = build_agent(
                 request.agent,
                 state_folder(os.environ) / "agents",
+                request.folder,
                 env_key=list_variables(request),
                 idle_timeout=request.option("idle_timeout"),
                 kill_after=request.option("kill_after"),
@@ -45,6 +46,8 @@ def build_command(request: RunRequest) -> Command | None:
                 first = next(iter(request.items))
                 agent.template.check(first)
                 fill_text(agent.prompt, first, "id", 1)
+                if agent.after_template is not None:
+                    agent.after_template.check(first)
         except TemplateError as error:
             raise UsageError(str(error), error.hint) from None
         return agent

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..output.capture import OutputCapture
     from .agent_protocol import AgentAdapter
     from .attempt_access import AttemptAccess
+    from .work_tree import WorkTrees
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETER = re.compile(r"\w*sh|(?:python|pypy|node|ruby|perl|deno|bun)[\d.]*")
@@ -34,7 +35,8 @@ class Command:
     environment of all commands (default: this process's own), ``without`` the names of variables to leave out of it;
     variables that hold a secret of the pool are always left out. ``run_id`` is the value of AGENTOS_RUN_ID. ``outputs``
     receives what the commands print. ``access`` gives each command a token in place of a key. ``agent`` and ``prompt``
-    are set by ``Agent``, for a command that is an agent program: how it is started and read, and its prompt.
+    are set by ``Agent``, for a command that is an agent program: how it is started and read, and its prompt. Then
+    ``after`` is a script that runs after its success, and ``trees`` gives each item a work tree.
     """
 
     argv: Sequence[str]
@@ -50,8 +52,11 @@ class Command:
     outputs: OutputCapture | None = field(default=None, compare=False, repr=False)
     agent: AgentAdapter | None = field(default=None, compare=False, repr=False)
     prompt: str = "{}"
+    after: str | None = None
+    trees: WorkTrees | None = None
     access: AttemptAccess | None = field(default=None, compare=False, repr=False)
     template: Template = field(init=False, compare=False, repr=False)
+    after_template: Template | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         argv = self.argv
@@ -68,6 +73,8 @@ class Command:
         object.__setattr__(self, "argv", tuple(argv))
         append = not self.stdin and self.agent is None
         object.__setattr__(self, "template", Template(argv, append=append))
+        after = None if self.after is None else Template(["sh", "-c", self.after], append=False)
+        object.__setattr__(self, "after_template", after)
 
     @property
     def name(self) -> str:

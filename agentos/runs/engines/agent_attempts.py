@@ -42,11 +42,12 @@ class AgentSession:
     turns: int = 0
     cost: float = 0.0
     used: Usage = NO_USAGE
+    value: dict[str, Any] | None = None  # of an agent that is done, while the script after it is not
 
     def encode(self, program: str) -> str:
         """Return the session as the journal keeps it."""
         kept = {"program": program, "session": self.id, "resumes": self.resumes, "turns": self.turns}
-        return json.dumps({**kept, "cost": self.cost, "used": self.used.to_json()})
+        return json.dumps({**kept, "cost": self.cost, "used": self.used.to_json(), "value": self.value})
 
     def add(self, report: AgentReport) -> AgentSession:
         """Return the session with what one more process of it took."""
@@ -60,10 +61,12 @@ def decode_session(detail: str, program: str) -> AgentSession | None:
     """Return the session that a journal kept, if it is of this program."""
     try:
         kept = json.loads(detail)
-        if kept["program"] != program or not isinstance(kept["session"], str):
+        session, value = kept["session"], kept.get("value")
+        if kept["program"] != program or not isinstance(session, (str, type(None))):
             return None
         used = Usage.from_json(kept.get("used"))
-        return AgentSession(kept["session"], int(kept["resumes"]), int(kept["turns"]), float(kept["cost"]), used)
+        value = value if isinstance(value, dict) else None
+        return AgentSession(session, int(kept["resumes"]), int(kept["turns"]), float(kept["cost"]), used, value)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -114,6 +117,8 @@ class AgentAttempts:
             session = decode_session(detail or "", adapter.name) if kind == "agent_session" else None
             if session is not None:
                 self._sessions[item_id] = session
+            elif kind == "failed" and item_id in self._sessions and self._sessions[item_id].value is not None:
+                continue  # only the script after it has to run again
             elif kind in _FINISHING:
                 self._sessions.pop(item_id, None)
 
@@ -126,15 +131,30 @@ class AgentAttempts:
             attempt.item.id,
             attempt=attempt.number,
             credential=None if attempt.grant is None else attempt.grant.key.name,
-            detail=session.encode(self._adapter.name),
+            detail=self._run.state.masked(session.encode(self._adapter.name)),
         )
         self._run.recorder.put_evidence(row, wait=wait)
+
+    def find_value(self, attempt: Attempt) -> dict[str, Any] | None:
+        """Return the value of an agent that is done, and is not to run again; None if it is not done."""
+        known = self._sessions.get(replace_surrogates(attempt.item.id))
+        return None if known is None or self._command.after is None else known.value
+
+    def note_value(self, attempt: Attempt, value: dict[str, Any]) -> None:
+        """Record that the agent is done, before the script after it runs."""
+        known = self._sessions.get(replace_surrogates(attempt.item.id)) or AgentSession(None)
+        self.note(attempt, replace(known, value=value), wait=True)
+
+    def will_resume(self, attempt: Attempt) -> bool:
+        """True if the item's next process resumes a session."""
+        known = self._sessions.get(replace_surrogates(attempt.item.id))
+        return known is not None and known.id is not None and self._adapter.most_resumes > 0
 
     def begin(self, attempt: Attempt, plain: Invocation) -> tuple[Invocation, AgentProcess]:
         """Return the process to start: it resumes the item's session, or begins one. The session is on record."""
         adapter, item = self._adapter, attempt.item
         known = self._sessions.get(replace_surrogates(item.id))
-        resume = known is not None and known.id is not None and adapter.most_resumes > 0
+        resume = self.will_resume(attempt)
         if known is not None and resume and known.resumes >= adapter.most_resumes:
             limit = f"its session {known.id} was resumed {known.resumes} times and did not end; --resumes allows more"
             raise CommandFailed(reason=limit)
@@ -229,7 +249,7 @@ class AgentAttempts:
             log.info("[COORDINATOR] %s: %s", attempt.item.id, verdict.disagreement)
         if verdict.ending is Ending.DONE:
             return {"answer": report.answer, "exit": 0 if code is None else code, **facts}
-        attempt.facts = facts
+        attempt.facts = {**attempt.facts, **facts}
         if process.is_resumed and verdict.ending in _LIMITS and not report.usage:
             # It got no answer, so the session is where it was: waiting for a limit does not use up resumes.
             session = replace(session, resumes=session.resumes - 1)

@@ -17,13 +17,12 @@ from ..commands.command import Command
 from ..commands.environment import CommandEnvironment, base_environment
 from ..commands.heartbeat import Heartbeat, compute_max_silence
 from ..commands.helper_client import HelperClient
-from ..commands.invocation import Invocation
 from ..commands.orphans import end_orphans, find_orphans
 from ..commands.process import ProcessRunner, RunningCommand
 from ..core.records import LOST, Attempt
 from ..core.states import Verdict
 from ..execution.attempt import PooledAttempt
-from .agent_attempts import AgentAttempts
+from .agent_runner import AgentRunner
 from .subprocess_results import CommandAttempts
 from .threads import ThreadEngine
 
@@ -63,6 +62,12 @@ class SubprocessEngine(ThreadEngine):
         self.suspension = self._heartbeat = Heartbeat(self._helper, self._find_lost_leases)
         environment = CommandEnvironment(command.run_id or build_run_id(run), environ, self._attempts)
         self._runner = ProcessRunner(self._helper, environment)
+        agents = self._command_attempts.agents
+        self._agent_runner = (
+            None
+            if agents is None
+            else AgentRunner(run, command, self._command_attempts, agents, self._runner, self._new_process)
+        )
         # A command may take this long to end; only then is it abandoned.
         self.clean_up = command.kill_after + 1.0
 
@@ -100,11 +105,14 @@ class SubprocessEngine(ThreadEngine):
         except OSError:
             pass  # unfinished items keep checkpoints there
 
+    def _new_process(self) -> RunningCommand:
+        return RunningCommand(next(self._marks), self._helper)
+
     def _run_one(self, attempt: Attempt) -> Verdict:
         run = self._run
         value: Any = None
         error: BaseException | None = None
-        running = attempt.runner = RunningCommand(next(self._marks), self._helper)
+        running = attempt.runner = self._new_process()
         slot = self._command_attempts.take_slot()
         try:
             if attempt.cancelled is not None:
@@ -141,8 +149,8 @@ class SubprocessEngine(ThreadEngine):
         if self._run.has_lost_lease(attempt):  # this process was suspended since the grant
             attempt.cancelled = LOST
             raise self._run.build_cancellation(attempt)
-        if self._command_attempts.agents is not None:
-            return self._run_agent(attempt, running, invocation, self._command_attempts.agents)
+        if self._agent_runner is not None:
+            return self._agent_runner.run(attempt, invocation, access)
         secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
         output = self._command_attempts.open_output(attempt)
         lock = None
@@ -155,37 +163,6 @@ class SubprocessEngine(ThreadEngine):
         if access is not None:
             attempt.wire = access.close()  # before the evaluation, which may need what the providers answered
         return self._command_attempts.evaluate(attempt, invocation, completed, captured)
-
-    def _run_agent(
-        self, attempt: Attempt, running: RunningCommand, plain: Invocation, agents: AgentAttempts
-    ) -> dict[str, Any]:
-        """Run the agent; once more with a new session if the old one cannot be resumed."""
-        secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
-        while True:
-            invocation, process = agents.begin(attempt, plain)
-            output = self._command_attempts.open_output(attempt, process)
-            lock = None
-            if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
-                lock = attempt.pool.lock_lease(attempt.grant, running.mark)
-            try:
-                if (begun := agents.describe_begin(process)) is not None:
-                    output.write("stderr", begun.encode())
-                completed = self._runner.run(invocation, running, secret, checkpoint, output.write, lock)
-            finally:
-                captured = output.finish()
-            code = None if completed.status is None else os.waitstatus_to_exitcode(completed.status)
-            report = process.reader.finish(code)
-            if not agents.is_refused(attempt, process, report):
-                return self._command_attempts.evaluate(attempt, invocation, completed, captured, process, report)
-            log.warning(
-                "[COORDINATOR] %s: session %s cannot be resumed (%s); a new one begins",
-                attempt.item.id,
-                process.session.id,
-                self._run.state.masked(report.reason),
-            )
-            running = attempt.runner = RunningCommand(next(self._marks), self._helper)
-            if attempt.cancelled is not None:
-                raise self._run.build_cancellation(attempt)
 
     # -- after a suspension of this process -------------------------------------------------------------------------
 
