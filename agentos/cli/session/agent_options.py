@@ -190,5 +190,5 @@ def _find_repository() -> str | None:
     import subprocess
 
     command = ["git", "rev-parse", "--show-toplevel"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed words
     return found.stdout.rstrip("\n") if found.returncode == 0 else None
