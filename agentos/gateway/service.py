@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..transport.httpx_compat import library
 from ..util.http_server.connection import HttpConnection, HttpDate
 from ..util.http_server.request_body import BodyMemory
+from .lanes import LaneTable
 from .places import PlacesInLine
 from .records import GatewayRequest
 from .request_facts import digest_state
@@ -60,6 +61,7 @@ class GatewayService:
         self.exchanges: set[Exchange] = set()
         self.sessions = SessionTable()
         self.places = PlacesInLine()
+        self.lanes = LaneTable()
         self.memory = BodyMemory(MEMORY_FOR_BODIES)
         self.date = HttpDate()
         self.wheel = TimerWheel(loop)
