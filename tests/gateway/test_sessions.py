@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
-from agentos import CredentialCoordinator
+from agentos import Credential, CredentialCoordinator
 from agentos.gateway import GatewaySettings
+from agentos.simulator import Latency, Simulator, organisations
 
 from .running import Provider, Received, Served, make_pool, provider, secret, serving
 
@@ -88,3 +91,32 @@ def test_a_bound_session_moves_when_its_key_is_parked_too_long(pool: CredentialC
         pool.mark_rate_limited(secret(int(first[-1])), 5000.0)
 
         assert ask(served, {"previous_response_id": f"resp_of_{first[-1]}"}, SESSION) != first
+
+
+def test_no_session_of_three_organisations_breaks_under_load() -> None:
+    plan = organisations({"acme": 1, "beta": 1, "core": 1}, rpm=1200, latency=Latency(0.002, 0.01))
+    with Simulator(plan) as running:
+        keys = [
+            Credential(key.secret, name=key.name, quota=key.quota, provider="openai", base_url=running.url, slots=2)
+            for key in plan.keys
+        ]
+        with CredentialCoordinator(keys) as pool, serving(pool) as served:
+            with ThreadPoolExecutor(12) as threads:
+                used = list(threads.map(partial(converse, served), range(12)))
+
+    assert set().union(*used) == {"acme-1", "beta-1", "core-1"}
+    assert all(len(keys_used) == 1 for keys_used in used)
+
+
+def converse(served: Served, number: int) -> set[str]:
+    """Hold a conversation of six turns as codex does; return the keys that served it."""
+    headers = {"session-id": f"session-{number}"}
+    body: dict[str, object] = {"model": "m", "input": [], "include": ["reasoning.encrypted_content"]}
+    used = set()
+    for _ in range(6):
+        found = served.ask("/v1/responses", body, headers=headers)
+        assert found.status == 200, found.body
+        used.add(found.headers["x-agentos-key"])
+        headers["x-codex-turn-state"] = found.headers["x-codex-turn-state"]
+        body = {**body, "input": [*body["input"], *found.json()["output"]]}  # type: ignore[misc]
+    return used
