@@ -181,6 +181,11 @@ class Exchange:
             self._service.places.keep(self._facts.digest, self._number, self._service.clock.now() + PLACE_KEPT)
         self._cancel()
 
+    @property
+    def told_task(self) -> asyncio.Task[None] | None:
+        """Return the task of a request whose client has the whole answer, and which is not yet recorded."""
+        return self._task if self._is_told else None
+
     def end(self) -> asyncio.Task[None] | None:
         """End the request, unless its client has the whole answer; return its task, if it has one."""
         if not self._is_told:

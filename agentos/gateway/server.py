@@ -124,6 +124,13 @@ class Gateway:
         if tasks:
             await asyncio.wait(tasks)
 
+    async def wait_recorded(self) -> None:
+        """Wait until the requests whose clients have their answers are recorded."""
+        exchanges = () if self._service is None else tuple(self._service.exchanges)
+        tasks = [task for each in exchanges if (task := each.told_task) is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
     async def drain(self) -> None:
         """Accept nothing new, and wait for the requests in progress."""
         service = self._service

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import queue
 import socket
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,14 +64,17 @@ class Served:
         body: Any = CHAT,
         *,
         method: str = "POST",
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str | None] | None = None,
         token: str | None = None,
     ) -> bytes:
         """The bytes of a request."""
         raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        given = {"host": f"127.0.0.1:{self.port}", "authorization": f"Bearer {token or self.token}"}
+        given: dict[str, str | None] = {
+            "host": f"127.0.0.1:{self.port}",
+            "authorization": f"Bearer {token or self.token}",
+        }
         given |= {"content-length": str(len(raw))} if body is not None else {}
-        given |= headers or {}
+        given.update(headers or {})
         lines = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value is not None)
         return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + raw
 
@@ -93,11 +97,12 @@ def serving(pool: CredentialCoordinator, settings: GatewaySettings | None = None
 
         return Gateway(runtime_of(pool), pool.async_transport, settings=settings, on_request=both, **options)
 
-    thread = GatewayThread(make, lambda url: ProgramAccess(url, Path("/nonexistent"), {}))
-    try:
-        yield Served(thread, records)
-    finally:
-        thread.close()
+    with tempfile.TemporaryDirectory() as folder:
+        thread = GatewayThread(make, lambda url: ProgramAccess(url, Path(folder), {"HOME": folder}))
+        try:
+            yield Served(thread, records)
+        finally:
+            thread.close()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -212,10 +217,8 @@ class Received:
 
     def json(self, body: bytes = b'{"ok": true}', *, status: int = 200, headers: str = "") -> None:
         """Answer with JSON."""
-        self.reply(
-            f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{headers}content-length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        lines = f"content-type: application/json\r\n{headers}content-length: {len(body)}\r\n"
+        self.reply(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + body)
 
     def is_closed(self) -> bool:
         """Wait until the gateway closes this connection."""

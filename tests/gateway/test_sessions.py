@@ -100,9 +100,8 @@ def test_no_session_of_three_organisations_breaks_under_load() -> None:
             Credential(key.secret, name=key.name, quota=key.quota, provider="openai", base_url=running.url, slots=2)
             for key in plan.keys
         ]
-        with CredentialCoordinator(keys) as pool, serving(pool) as served:
-            with ThreadPoolExecutor(12) as threads:
-                used = list(threads.map(partial(converse, served), range(12)))
+        with CredentialCoordinator(keys) as pool, serving(pool) as served, ThreadPoolExecutor(12) as threads:
+            used = list(threads.map(partial(converse, served), range(12)))
 
     assert set().union(*used) == {"acme-1", "beta-1", "core-1"}
     assert all(len(keys_used) == 1 for keys_used in used)

@@ -13,7 +13,7 @@ import pytest
 from agentos import CredentialCoordinator
 from agentos.gateway import GatewaySettings, hold, lanes
 
-from .running import CHAT, Provider, RawClient, Received, Served, make_pool, provider, secret, serving, wait_until
+from .running import CHAT, Provider, RawClient, Served, make_pool, provider, secret, serving, wait_until
 
 STREAM = {**CHAT, "stream": True}
 EVENTS = (
@@ -285,7 +285,7 @@ def test_draining_serves_what_waits_and_accepts_nothing_new(pool: CredentialCoor
     with serving(pool) as served:
         lease = pool.acquire()
         with queued(served, 2) as clients:
-            loop = served.thread._loop  # noqa: SLF001 - the signal handler of the command has it
+            loop = served.thread._loop
             assert loop is not None
             draining = asyncio.run_coroutine_threadsafe(served.gateway.drain(), loop)
             wait_until(lambda: _refuses(served))

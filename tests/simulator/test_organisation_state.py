@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 
 import pytest
 
@@ -12,7 +13,9 @@ from agentos.simulator import Simulator, organisations
 from agentos.simulator.organisation_state import TURN_STATE, encrypted_content, file_id
 
 
-def post(url: str, key: str, body: dict[str, object], **headers: str) -> tuple[int, dict[str, str], dict[str, object]]:
+def post(
+    url: str, key: str, body: Mapping[str, object], **headers: str
+) -> tuple[int, dict[str, str], dict[str, object]]:
     request = urllib.request.Request(
         f"{url}/v1/responses",
         json.dumps({"model": "m", "input": "x", **body}).encode(),
