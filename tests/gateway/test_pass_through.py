@@ -247,7 +247,7 @@ def test_a_body_above_64_mebibytes_is_refused(served: Served, upstream: Provider
 
 @pytest.mark.parametrize("sent_before", [b"", b"POST /v1/messages HTTP/1.1\r\nhost: local", None])
 def test_a_request_that_arrives_too_slowly_is_refused(upstream: Provider, sent_before: bytes | None) -> None:
-    settings = GatewaySettings(head_timeout=0.01, body_timeout=0.01, idle_timeout=0.01)
+    settings = GatewaySettings(head_timeout=0.01, body_timeout=0.01, idle_timeout=0.01, sweep=0.01)
     with make_pool(upstream.url) as pool, serving(pool, settings) as served, served.connect() as client:
         client.send(served.request()[:-3] if sent_before is None else sent_before)
         if sent_before == b"":
