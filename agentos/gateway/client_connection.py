@@ -30,6 +30,8 @@ _READS_WITHIN: Final = 300.0  # seconds for a client to take what was written
 class GatewayConnection(HttpConnection):
     """Serves one request at a time. A client that leaves ends its request."""
 
+    __slots__ = ("_admission", "_drained", "_exchange", "_pending", "_service", "began_at")
+
     def __init__(self, service: GatewayService, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
         self._service = service
         self._admission = admission

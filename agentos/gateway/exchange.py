@@ -44,13 +44,15 @@ _WORDS: Final = {
 }
 _OVERLAP: Final = 256  # bytes of a piece that are searched again with the next
 _MOST_STATES: Final = 100  # of one answer
+_FIRST_PARK_CHECK: Final = 0.1
 _PARK_CHECK: Final = 5.0  # seconds between two looks at when a key opens
 
 
 class Phase(Enum):
     """How far a request has come."""
 
-    WAITING = "waiting"  # for a key
+    QUEUED = "queued"  # in its lane
+    WAITING = "waiting"  # in the pool, for a key
     SENT = "sent"
     ANSWERED = "answered"  # the first byte of the answer is here: nothing is repeated
 
@@ -68,11 +70,13 @@ class Exchange:
         "_is_moving",
         "_is_told",
         "_key",
+        "_lane",
         "_number",
         "_options",
         "_outcome",
         "_phase",
         "_pin",
+        "_queued",
         "_refusal",
         "_refusals",
         "_request",
@@ -115,12 +119,12 @@ class Exchange:
             affinity=facts.affinity,
             priority=priority,
             requester=holder.item_id or "gateway",
-            max_wait=service.settings.max_wait,
             headers=self._find_key_headers,
             on_sent=self._on_sent,
         )
         self._pin = service.sessions.find_pin(facts)
-        self._phase = Phase.WAITING
+        self._phase = Phase.QUEUED
+        self._lane = service.lanes.get((route.provider, facts.model, self._pin))
         self._committed = False  # status 200 was sent before the answer
         self._wrote = False  # something was sent to the client
         self._is_left = False
@@ -132,6 +136,7 @@ class Exchange:
         self._status = 0
         self._outcome = ""
         self._waited = 0.0
+        self._queued = 0.0  # seconds in the lane
         self._refusals = 0
         self._request_id: str | None = None
         self._timer: WheelTimer | None = None
@@ -148,26 +153,61 @@ class Exchange:
         first = self._first_tick()
         if first is not None:
             self._timer = self._service.wheel.add(first, self._tick)
+        self._lane.enter(self._number, self)
+
+    def begin(self) -> None:
+        """Wait in the pool from now on."""
+        self._phase = Phase.WAITING
+        max_wait = self._service.settings.max_wait
+        if max_wait is not None:
+            self._options.max_wait = max(0.0, max_wait - (self._service.clock.now() - self._began))
+        self._queued = self._service.clock.now() - self._began
         self._task = self._connection.loop.create_task(self._run())
+
+    @property
+    def is_queued(self) -> bool:
+        """Return True while the request waits in its lane."""
+        return self._phase is Phase.QUEUED
 
     @property
     def is_waiting(self) -> bool:
         """Return True while the request waits for a key."""
-        return self._phase is Phase.WAITING
+        return self._phase in (Phase.QUEUED, Phase.WAITING) and self._refusal is None
 
     def on_client_left(self) -> None:
         """End the upstream call and give the lease back: nobody waits for the answer."""
         self._is_left = True
-        if self._phase is Phase.WAITING:
+        if self.is_waiting:
             self._service.places.keep(self._facts.digest, self._number, self._service.clock.now() + PLACE_KEPT)
-        if self._task is not None:
-            self._task.cancel()
+        self._cancel()
+
+    @property
+    def told_task(self) -> asyncio.Task[None] | None:
+        """Return the task of a request whose client has the whole answer, and which is not yet recorded."""
+        return self._task if self._is_told else None
 
     def end(self) -> asyncio.Task[None] | None:
-        """End the request, unless its client has the whole answer; return its task."""
-        if self._task is not None and not self._is_told:
-            self._task.cancel()
+        """End the request, unless its client has the whole answer; return its task, if it has one."""
+        if not self._is_told:
+            self._cancel()
         return self._task
+
+    def _cancel(self) -> None:
+        if self._phase is Phase.QUEUED:
+            self._phase = Phase.ANSWERED
+            self._lane.note_gone()
+            self._on_cancelled()
+            self._finish()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def _on_cancelled(self) -> None:
+        if self._refusal is not None and not self._is_left:
+            self._refuse(self._refusal)
+            return
+        self._outcome = "left" if self._is_left else "cut off"
+        if not self._is_left:
+            self._connection.abort()
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -192,15 +232,12 @@ class Exchange:
             finally:
                 await response.aclose()
         except asyncio.CancelledError:
-            if self._refusal is not None and not self._is_left:
-                self._refuse(self._refusal)
-            else:
-                self._outcome = "left" if self._is_left else "cut off"
-                if not self._is_left:
-                    self._connection.abort()
+            self._on_cancelled()
         except Exception as error:  # noqa: BLE001 - any error becomes an answer
             self._on_error(error)
         finally:
+            if self._phase is Phase.WAITING:
+                self._lane.leave_pool()
             self._finish()
 
     async def _send(self) -> Any:
@@ -220,39 +257,47 @@ class Exchange:
 
     def _on_sent(self, name: str) -> None:
         self._key = name
-        self._phase = Phase.SENT
+        if self._phase is Phase.WAITING:
+            self._phase = Phase.SENT
+            self._lane.leave_pool()
         if self._facts.affinity is not None:
             self._service.sessions.note_session(self._facts, self._service.pool.find_quota(name))
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
     def _first_tick(self) -> float | None:
-        hold = None if self._hold.method is HoldMethod.WITHHOLD else self._hold.after
-        if self._service.settings.park_after is None:
-            return hold
-        return min(0.1, self._hold.after if hold is not None else 0.1)
+        settings, hold = self._service.settings, self._hold
+        due = [] if hold.method is HoldMethod.WITHHOLD else [hold.after]
+        due += [] if settings.park_after is None else [_FIRST_PARK_CHECK]
+        due += [] if settings.max_wait is None else [settings.max_wait]
+        return min(due, default=None)
 
     def _tick(self) -> float | None:
         """Keep the client waiting, or refuse it; return the seconds until the next look."""
         if self._phase is Phase.ANSWERED or self._refusal is not None or self._is_left:
             return None
-        next_look = None
-        if self._phase is Phase.WAITING and self._service.settings.park_after is not None:
-            if self._check_park(self._service.settings.park_after):
+        settings, hold = self._service.settings, self._hold
+        elapsed = self._service.clock.now() - self._began
+        due: list[float] = []
+        if self.is_waiting and settings.park_after is not None:
+            if self._check_park(settings.park_after):
                 return None
-            next_look = _PARK_CHECK
-        hold = self._hold
-        if hold.method is HoldMethod.WITHHOLD:
-            return next_look
-        left = hold.after - (self._service.clock.now() - self._began)
-        if left > 0:
-            return left if next_look is None else min(left, next_look)
-        if hold.method is HoldMethod.REFUSE:
-            if self._phase is Phase.WAITING:
+            due.append(_PARK_CHECK)
+        if self._phase is Phase.QUEUED and settings.max_wait is not None:
+            if elapsed >= settings.max_wait:
+                self._stop(self._explain(NoCredentialAvailable(waited=elapsed, next_free_in=None)))
+                return None
+            due.append(settings.max_wait - elapsed)
+        if hold.method is not HoldMethod.WITHHOLD:
+            if elapsed < hold.after:
+                due.append(hold.after - elapsed)
+            elif hold.method is not HoldMethod.REFUSE:
+                self._keep_alive()
+                due.append(hold.every)
+            elif self.is_waiting:
                 self._refuse_politely()
-            return None
-        self._keep_alive()
-        return hold.every
+                return None
+        return min(due, default=None)
 
     def _check_park(self, park_after: float) -> bool:
         """Refuse the request if its key opens only after the agreed time; return True if it will not wait."""
@@ -264,7 +309,7 @@ class Exchange:
             return False
         if self._pin is not None:
             self._is_moving = True  # to another quota: its own is parked for too long
-            self._cancel_task()
+            self._cancel()
             return False
         resets_at = None if wait == float("inf") else self._service.clock.wall() + wait
         self._stop(
@@ -294,11 +339,7 @@ class Exchange:
 
     def _stop(self, refusal: GatewayRefusal) -> None:
         self._refusal = refusal
-        self._cancel_task()
-
-    def _cancel_task(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self._cancel()
 
     def _keep_alive(self) -> None:
         connection = self._connection
@@ -316,7 +357,7 @@ class Exchange:
     async def _pass_on(self, response: Any) -> None:
         self._phase = Phase.ANSWERED
         facts = response.extensions["agentos"]
-        self._key, self._waited = facts.credential, facts.waited
+        self._key, self._waited = facts.credential, self._queued + facts.waited
         self._refusals, self._request_id = len(facts.refusals), facts.request_id
         status = response.status_code
         if status >= 400:

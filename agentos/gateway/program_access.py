@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from ..agents.program import Program
 from ..agents.programs import PROGRAMS, find_program
 from ..agents.settings import write_settings
+
+log = logging.getLogger("agentos")
 
 # What the SDKs of the providers read, and scripts that call the gateway themselves.
 _FOR_ALL: Final = {
@@ -55,7 +58,13 @@ class ProgramAccess:
             return {}
         if program.name not in self._settings:
             home = self._folder / program.name
-            self._settings[program.name] = write_settings(program.settings, home, self._environ)
+            try:
+                self._settings[program.name] = write_settings(program.settings, home, self._environ)
+            except OSError as error:
+                log.warning(
+                    "[GATEWAY] the settings of %s cannot be written to %s: %s", program.name, home, error.strerror
+                )
+                self._settings[program.name] = {}
         return self._settings[program.name]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -92,29 +92,42 @@ class Gateway:
         self._listeners.append(HttpListener(server, service.connections))
         self.url = self._listeners[0].url
         if self._unix_socket is not None:
-            self._listeners.append(await self._listen_on_path(service, self._unix_socket, loop))
+            try:
+                self._listeners.append(await self._listen_on_path(service, self._unix_socket, loop))
+            except BaseException:
+                self._unix_socket = None  # it is another's
+                await self.close()
+                raise
 
     async def _listen_on_path(
         self, service: GatewayService, path: Path, loop: asyncio.AbstractEventLoop
     ) -> HttpListener:
         anyone = Admission(self.tokens, None)
-        with contextlib.suppress(FileNotFoundError):
-            if not path.is_socket():
-                raise FileExistsError(17, "there is a file that is not a socket", str(path))
+        if os.path.lexists(path):
             _remove_dead_socket(path)
-        before = os.umask(0o177)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            listening.bind(str(path))
+            os.chmod(path, 0o600)  # nobody can connect before it listens
             server = await loop.create_unix_server(
-                lambda: GatewayConnection(service, anyone, loop), str(path), backlog=_BACKLOG
+                lambda: GatewayConnection(service, anyone, loop), sock=listening, backlog=_BACKLOG
             )
-        finally:
-            os.umask(before)
+        except BaseException:
+            listening.close()
+            raise
         return HttpListener(server, service.connections)
 
     async def end_requests(self, holder: TokenHolder) -> None:
         """End the requests of *holder*, and wait until they are accounted for."""
         exchanges = () if self._service is None else tuple(self._service.exchanges)
         tasks = [task for each in exchanges if each.holder is holder and (task := each.end()) is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def wait_recorded(self) -> None:
+        """Wait until the requests whose clients have their answers are recorded."""
+        exchanges = () if self._service is None else tuple(self._service.exchanges)
+        tasks = [task for each in exchanges if (task := each.told_task) is not None]
         if tasks:
             await asyncio.wait(tasks)
 
@@ -158,14 +171,16 @@ class Gateway:
 
 
 def _remove_dead_socket(path: Path) -> None:
-    """Remove the socket of a gateway that is gone. Raises FileExistsError if one listens there."""
+    """Remove the socket of a gateway that is gone. Raises FileExistsError if one listens there, or it is no socket."""
+    if not path.is_socket():
+        raise FileExistsError(errno.EEXIST, "there is a file that is not a socket", str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
             return
-    raise FileExistsError(17, "another gateway listens there", str(path))
+    raise FileExistsError(errno.EEXIST, "another gateway listens there", str(path))
 
 
 def _ignore(_: GatewayRequest) -> None:

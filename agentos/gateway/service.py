@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..transport.httpx_compat import library
 from ..util.http_server.connection import HttpConnection, HttpDate
 from ..util.http_server.request_body import BodyMemory
+from .lanes import LaneTable
 from .places import PlacesInLine
 from .records import GatewayRequest
 from .request_facts import digest_state
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .routes import Route
 
 MEMORY_FOR_BODIES: Final = 256 * 1024 * 1024
-_SWEEP: Final = 2.0  # seconds between two looks at slow clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class GatewaySettings:
     head_timeout: float = 30.0  # for the head of a request
     body_timeout: float = 300.0  # for the whole request
     idle_timeout: float = 600.0  # of a connection without a request
+    sweep: float = 2.0  # between two looks at slow clients
 
 
 class GatewayService:
@@ -60,6 +61,7 @@ class GatewayService:
         self.exchanges: set[Exchange] = set()
         self.sessions = SessionTable()
         self.places = PlacesInLine()
+        self.lanes = LaneTable()
         self.memory = BodyMemory(MEMORY_FOR_BODIES)
         self.date = HttpDate()
         self.wheel = TimerWheel(loop)
@@ -75,7 +77,7 @@ class GatewayService:
             "write": settings.silence,
             "pool": None,
         }
-        self.wheel.add(_SWEEP, self._sweep)
+        self.wheel.add(settings.sweep, self._sweep)
 
     async def send(
         self, route: Route, request: HttpRequest, headers: list[tuple[str, str]], extensions: dict[str, Any]
@@ -113,7 +115,7 @@ class GatewayService:
             allowed = settings.body_timeout if each.is_reading_body else settings.head_timeout
             if now - each.began_at > (allowed if each.is_reading else settings.idle_timeout):
                 each.time_out()
-        return _SWEEP
+        return settings.sweep
 
 
 def _without_key(query: str) -> str:

@@ -64,9 +64,17 @@ class GatewayThread:
         if self._record is not None:
             self._record(request)
 
+    @property
+    def waiting_requests(self) -> int:
+        """Return the number of requests that wait for a key."""
+        return self.gateway.waiting_requests
+
     def bind(self, record: Callable[[Any], None]) -> None:
         """Pass a record of each request to *record*, from now on."""
         self._record = record
+
+    def flush(self) -> None:
+        """Do nothing: the end of an attempt's access waits for its requests."""
 
     def open(self, item_id: str, attempt: int, usage_log: UsageLog, program: str) -> TokenAccess:
         """Return the access of one attempt, whose command begins with *program*."""

@@ -45,7 +45,8 @@ class Worker:
     @property
     def access(self) -> AttemptAccess | None:
         """What gives its attempts access to the providers without a key, if anything does."""
-        found: AttemptAccess | None = getattr(self.call, "access", None) if self.is_command else None
+        name = "access" if self.is_command else "__agentos_access__"
+        found: AttemptAccess | None = getattr(self.call, name, None)
         return found
 
     @property

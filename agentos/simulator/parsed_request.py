@@ -43,6 +43,7 @@ class ParsedRequest(NamedTuple):
     inputs: int = 1  # texts to embed
     dimensions: int | None = None  # of an embedding
     in_base64: bool = False
+    wants_encrypted: bool = False  # reasoning of a response, encrypted, which the client sends back
 
     @property
     def tokens(self) -> int:
@@ -112,7 +113,10 @@ def read_request(place: RequestTarget, body: bytes) -> ParsedRequest:
     usage: StreamUsage = "last" if place.usage_unasked else "nowhere"
     if isinstance(options, dict) and options.get("include_usage") is True and not place.usage_unasked:
         usage = "apart"
-    return ParsedRequest(place, model, _count_tokens(fields, _TEXTS), max_output, stream, usage)
+    include = fields.get("include")
+    encrypted = isinstance(include, list) and "reasoning.encrypted_content" in include
+    tokens = _count_tokens(fields, _TEXTS)
+    return ParsedRequest(place, model, tokens, max_output, stream, usage, wants_encrypted=encrypted)
 
 
 def _read_embeddings(place: RequestTarget, model: str, fields: dict[str, Any]) -> ParsedRequest:

@@ -154,6 +154,11 @@ class Provider:
             return self._refuse(call, key, reason, wait)
         return self._admit(call, key, scripted)
 
+    def find_organisation(self, secret: str | None) -> str | None:
+        """Return the quota of the key with this secret; None if there is none."""
+        key = None if secret is None else self._keys.get(secret)
+        return None if key is None else key.quota.plan.name
+
     def is_valid(self, secret: str | None) -> bool:
         """Return whether a living key has this secret. Spends nothing."""
         key = None if secret is None else self._keys.get(secret)

@@ -19,6 +19,7 @@ from ..util.http_server.request_parser import NO_BODY, BadRequest, HttpRequest, 
 from .answer_facts import Facts, Headers
 from .answer_styles import build_headers, plain_error
 from .model_lists import ModelQuery, parse_model_query
+from .organisation_state import TURN_STATE, find_foreign_state, turn_state
 from .parsed_request import NotUnderstood, ParsedRequest, RequestTarget, parse_target, read_request
 from .plan import ProviderPlan, Scripted, Style
 from .rules import Admitted, Provider, Refused
@@ -26,6 +27,7 @@ from .statistics import Statistics
 from .success_answers import streamed_answer, whole_answer
 
 _JSON = "application/json"
+_FOREIGN = "x-simulator-refusal"
 _GEMINI = "/v1beta/"  # only Gemini's addresses begin with this
 _EVENTS = "text/event-stream; charset=utf-8"
 _NOT_A_CALL = 0xE000_0000_0000  # requests that never reached the rules are numbered from here: far above any call
@@ -201,8 +203,15 @@ class ClientConnection(HttpConnection):
             self._error(400, str(error), request, style=style)
             return
         service = self._service
+        secret = _find_secret(request, style)
+        organisation = service.provider.find_organisation(secret)
+        if organisation is not None:
+            foreign = find_foreign_state(organisation, request.body.read(), request.headers)
+            if foreign is not None:
+                self._error(400, foreign.message, request, style=style, headers=((_FOREIGN, foreign.code),))
+                return
         answer = service.provider.arrive(
-            _find_secret(request, style),
+            secret,
             parsed.tokens,
             service.now(),
             max_output=parsed.max_output,
@@ -246,7 +255,8 @@ class ClientConnection(HttpConnection):
             return
         body = admitted.body
         text = whole_answer(parsed, admitted) if body is None else _error_body(parsed, body, admitted.scripted).encode()
-        head = self._head(request, admitted.status, admitted.headers, f"content-length: {len(text)}\r\n", _JSON)
+        headers = self._answer_headers(parsed, admitted)
+        head = self._head(request, admitted.status, headers, f"content-length: {len(text)}\r\n", _JSON)
         if admitted.fate in ("cut", "hang"):
             self.transport.write(head + text[: len(text) // 2])
             if admitted.fate == "cut":
@@ -273,9 +283,10 @@ class ClientConnection(HttpConnection):
             return
         piece = pieces[place] if request.http10 else b"%x\r\n%b\r\n" % (len(pieces[place]), pieces[place])
         if place == 0:
+            headers = self._answer_headers(parsed, admitted)
             framing = "" if request.http10 else "transfer-encoding: chunked\r\n"
             kind = _JSON if parsed.target.as_list else _EVENTS
-            piece = self._head(request, 200, admitted.headers, framing, kind) + piece
+            piece = self._head(request, 200, headers, framing, kind) + piece
         last = place == len(pieces) - 1
         if admitted.fate == "cut" and place == len(pieces) // 2:
             self._end_call()
@@ -289,6 +300,12 @@ class ClientConnection(HttpConnection):
             self._end_call()
             self._write(request, piece if request.http10 else piece + b"0\r\n\r\n", close=request.http10)
             self.finished()
+
+    @staticmethod
+    def _answer_headers(parsed: ParsedRequest, admitted: Admitted) -> Headers:
+        if parsed.target.route != "responses" or admitted.body is not None:
+            return admitted.headers
+        return (*admitted.headers, (TURN_STATE, turn_state(admitted.quota, admitted.call)))
 
     def _end_call(self, *, left: bool = False) -> None:
         exchange, self._exchange = self._exchange, None

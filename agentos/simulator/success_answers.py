@@ -11,6 +11,7 @@ from typing import Any
 
 from . import gemini_answers
 from .model_lists import embeddings
+from .organisation_state import encrypted_content, organisation_mark
 from .parsed_request import ParsedRequest, StreamUsage
 from .rules import Admitted
 
@@ -30,7 +31,7 @@ _COMPLETION = (
     '"text":"Simulated answer %(call)d.","logprobs":null,"finish_reason":"%(finish)s"}],"usage":%(usage)s}'
 )
 _RESPONSE = (
-    '{"id":"resp_%(call)d","object":"response","created_at":%(created)d,"status":"%(status)s","error":null,'
+    '{"id":"resp_%(org)s_%(call)d","object":"response","created_at":%(created)d,"status":"%(status)s","error":null,'
     '"incomplete_details":null,"instructions":null,"metadata":{},"model":%(model)s,"output":%(output)s,'
     '"parallel_tool_calls":true,"temperature":1.0,"tool_choice":"auto","tools":[],"top_p":1.0,"usage":%(usage)s}'
 )
@@ -38,6 +39,7 @@ _OUTPUT = (
     '{"type":"message","id":"msg_%(call)d","status":"completed","role":"assistant","content":[{"type":"output_text",'
     '"text":"Simulated answer %(call)d.","annotations":[]}]}'
 )
+_REASONING = ',{"type":"reasoning","id":"rs_%d","summary":[],"encrypted_content":"%s"}'
 _MESSAGE = (
     '{"id":"msg_%(call)d","type":"message","role":"assistant","model":%(model)s,"content":%(content)s,'
     '"stop_reason":%(stop)s,"stop_sequence":null,"usage":{"input_tokens":%(input)d,"cache_creation_input_tokens":0,'
@@ -65,7 +67,7 @@ def whole_answer(parsed: ParsedRequest, admitted: Admitted) -> bytes:
             in_base64=parsed.in_base64,
         )
     elif route == "responses":
-        text = _response(facts, "completed", f"[{_OUTPUT % facts}]", _responses_usage(facts))
+        text = _response(facts, "completed", _outputs(facts), _responses_usage(facts))
     else:
         template = _CHAT if route == "chat/completions" else _COMPLETION
         text = template % {**facts, "usage": _chat_usage(facts)}
@@ -91,6 +93,10 @@ def _facts(parsed: ParsedRequest, admitted: Admitted) -> dict[str, Any]:
     short = parsed.max_output is not None and used.output_tokens >= parsed.max_output
     return {
         "call": admitted.call,
+        "org": organisation_mark(admitted.quota),
+        "reasoning": _REASONING % (admitted.call, encrypted_content(admitted.quota, admitted.call))
+        if parsed.wants_encrypted
+        else "",
         "created": int(admitted.facts.wall),
         "model": _quoted(parsed.model),
         "input": used.input_tokens,
@@ -115,6 +121,10 @@ def _responses_usage(facts: dict[str, Any]) -> str:
 
 def _response(facts: dict[str, Any], status: str, output: str, usage: str) -> str:
     return _RESPONSE % {**facts, "status": status, "output": output, "usage": usage}
+
+
+def _outputs(facts: dict[str, Any]) -> str:
+    return f"[{_OUTPUT % facts}{facts['reasoning']}]"
 
 
 def _words(facts: dict[str, Any]) -> tuple[str, str, str]:
@@ -175,7 +185,9 @@ def _response_events(facts: dict[str, Any]) -> list[bytes]:
     begun = _OUTPUT % facts
     begun = begun[: begun.index('"status"')] + '"status":"in_progress","role":"assistant","content":[]}'
     created = _response(facts, "in_progress", "[]", "null")
-    completed = _response(facts, "completed", f"[{_OUTPUT % facts}]", _responses_usage(facts))
+    completed = _response(facts, "completed", _outputs(facts), _responses_usage(facts))
+    reasoning = facts["reasoning"]
+    encrypted = [("response.output_item.done", f'"output_index":1,"item":{reasoning[1:]}')] if reasoning else []
     deltas = [("response.output_text.delta", f'{place},"delta":"{word}","logprobs":[]') for word in _words(facts)]
     groups = [
         [
@@ -191,6 +203,7 @@ def _response_events(facts: dict[str, Any]) -> list[bytes]:
             ("response.output_text.done", f'{place},"text":"{text}","logprobs":[]'),
             ("response.content_part.done", f'{place},"part":{part}'),
             ("response.output_item.done", f'"output_index":0,"item":{_OUTPUT % facts}'),
+            *encrypted,
             ("response.completed", f'"response":{completed}'),
         ],
     ]

@@ -87,7 +87,8 @@ class Call:
         self._request = request
         self._size, self._origin, labels, self._host = settings.resolve_origin(request.url)
         self._special_headers = find_special_headers(request.headers)
-        if RETRIES in self._special_headers:
+        self._options = options = get_options(request)
+        if RETRIES in self._special_headers and options is None:
             settings.retry_warning.check_request(self._special_headers)
         body = get_replayable_body(request)
         self._repeatable = body is not None
@@ -97,7 +98,6 @@ class Call:
         self._retries = settings.retries if attempt is None else 0  # left; a run retries its items itself
         self._item_lease = pool.current_item_lease()
         self._grant: Grant | None = None
-        self._options = options = get_options(request)
         self._requester = settings.requester if options is None else options.requester or settings.requester
         if self._item_lease is None:
             self._lease_request = settings.build_request(request, self._estimate, labels, options)
@@ -226,7 +226,7 @@ class Call:
             signal = None
             if isinstance(error, Exception):
                 signal = from_exception(error, now=self._settings.clock.wall(), model=self._estimate.model)
-                self._settings.retry_warning.check_callers()
+                self._warn_of_retries()
             if signal is not None:
                 self._report(signal, error)
             else:
@@ -270,7 +270,7 @@ class Call:
         if self._item_lease is None:
             self.release()
         if not again or self._settings.clock.now() + self.pause >= self._deadline:
-            self._settings.retry_warning.check_callers()
+            self._warn_of_retries()
             return answer
         self._refusals += (Refusal(name, response.status_code, signal.event, find_request_id(raw)),)
         self._waited += self.pause
@@ -426,6 +426,10 @@ class Call:
         if self._item_lease is not None:
             return self._item_lease.record_answer(signal, answer, calls=0 if same_call else 1)
         return self._pool.report_signal(grant, signal)[1]
+
+    def _warn_of_retries(self) -> None:
+        if self._options is None:  # else the client is another program, whose retries are its own affair
+            self._settings.retry_warning.check_callers()
 
     def _record(self, response: Any, name: str, raw: Iterable[tuple[bytes, bytes]]) -> None:
         response.extensions["agentos"] = CallRecord(name, self._waited, self._refusals, raw)

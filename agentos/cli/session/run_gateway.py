@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..usage_error import UsageError
@@ -13,21 +15,30 @@ if TYPE_CHECKING:
     from ...gateway import Gateway, GatewayRequest
     from ...gateway.thread import GatewayThread
     from ...workflows.parallel import CredentialCoordinator
+    from .gateway_process import GatewayProcess
     from .request import RunRequest
 
 
-def open_gateway(request: RunRequest, pool: CredentialCoordinator | None) -> GatewayThread:
-    """Start the gateway of a run. Raise ``UsageError`` if there cannot be one."""
+def open_gateway(
+    request: RunRequest, pool: CredentialCoordinator | None, ends: contextlib.ExitStack
+) -> GatewayThread | GatewayProcess:
+    """Start the gateway of a run, and close it with *ends*. Raise ``UsageError`` if there cannot be one.
+
+    It is a thread if the items are commands. A function may block the interpreter, so that it is a process then.
+    """
     if pool is None:
         raise UsageError("--gateway needs keys", "give some with --keys, or put them into agentos.toml")
     if request.engine is not None:
         raise UsageError("--gateway serves this machine only, and --engine runs the items on others")
     from ...gateway.program_access import ProgramAccess
-    from ...gateway.thread import GatewayThread
     from ...stores.sqlite.location import state_folder
 
     folder = state_folder(os.environ) / "agents"
     try:
+        if request.command is None:
+            return _open_process(request, pool, ends, folder)
+        from ...gateway.thread import GatewayThread
+
         thread = GatewayThread(
             partial(_make_gateway, request, pool), lambda url: ProgramAccess(url, folder, os.environ)
         )
@@ -35,7 +46,37 @@ def open_gateway(request: RunRequest, pool: CredentialCoordinator | None) -> Gat
         raise UsageError(f"the gateway cannot listen on this machine: {error.strerror or error}") from None
     except ImportError as error:
         raise UsageError(f"--gateway: {error}") from None
+    ends.callback(thread.close)
     return thread
+
+
+def _open_process(
+    request: RunRequest, pool: CredentialCoordinator, ends: contextlib.ExitStack, folder: Path
+) -> GatewayProcess:
+    """Start the process, and point this one's environment at it: functions, their SDKs and their programs use that."""
+    from ...gateway.program_access import ProgramAccess
+    from ...pool.protocols import runtime_of
+    from ..config.store_url import resolve_address
+    from .gateway_child import describe_credential
+    from .gateway_process import GatewayProcess, replaced_environment
+
+    holds_secret = runtime_of(pool).masker.contains_secret
+    secret_variables = frozenset(name for name, value in os.environ.items() if holds_secret(value))
+    config = {
+        "credentials": [describe_credential(key.credential) for key in request.keys],
+        "store": resolve_address(request.option("store"), os.environ, where=request.where.get("store", "--store")),
+        "max_wait": request.option("max_wait"),
+        "park_after": request.option("park_after"),
+        "port": 0,
+        "token": None,
+    }
+    environ = {name: value for name, value in os.environ.items() if name not in secret_variables}
+    process = GatewayProcess(config, environ)
+    ends.callback(process.close)
+    runtime_of(pool).masker.add(process.token)
+    variables = ProgramAccess(process.url, folder, os.environ).build_environment("", process.token)
+    ends.enter_context(replaced_environment(variables, secret_variables))
+    return process
 
 
 def _make_gateway(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ...workflows.parallel import CredentialCoordinator, ParallelCoordinator
     from ..terminal.item_output import LineScreen
     from ..terminal.progress_mode import Reporter
+    from .gateway_process import GatewayProcess
     from .key_monitor import KeyMonitor
     from .request import RunRequest
 
@@ -71,7 +72,7 @@ class _Session:
         self._pool: CredentialCoordinator | None = None
         self._runtime: PoolInterface | None = None  # of the pool
         self._redactors: Redactors | None = None
-        self._gateway: GatewayThread | None = None
+        self._gateway: GatewayThread | GatewayProcess | None = None
         self._coordinator: ParallelCoordinator | None = None
         self._watch: KeyMonitor | None = None
         self._forecast: PoolForecast | None = None
@@ -98,13 +99,12 @@ class _Session:
             self._redactors = Redaction(self._runtime.masker, self._runtime.get_secret).stream
             ends.callback(self._pool.close)
         command = build_command(request)
-        function = None if command is not None else load_function(request, self._redactors, self._masked)
-        self._elsewhere = build_cluster_options(request)
         if request.option("gateway"):
             from .run_gateway import open_gateway
 
-            self._gateway = open_gateway(request, self._pool)
-            ends.callback(self._gateway.close)
+            self._gateway = open_gateway(request, self._pool, ends)  # first: a module may make its clients on import
+        function = None if command is not None else load_function(request, self._redactors, self._masked)
+        self._elsewhere = build_cluster_options(request)
         require_own_files(request)
         self._owned = claim_folder(request)
         ends.callback(self._owned.release)
@@ -166,7 +166,7 @@ class _Session:
 
     def _waiting(self) -> int:
         if self._gateway is not None:
-            return self._gateway.gateway.waiting_requests
+            return self._gateway.waiting_requests
         return 0 if self._coordinator is None else self._coordinator.get_waiting()
 
     def _unreachable(self) -> tuple[float | None, str]:
@@ -296,7 +296,8 @@ class _Session:
     def _worker(self, command: Command | None, function: Callable[..., Any] | None) -> Any:
         """Return the worker, with its output captured."""
         if command is not None:
-            return replace(command, outputs=self._outputs, access=self._gateway)
+            access: Any = self._gateway  # a thread, where items are commands
+            return replace(command, outputs=self._outputs, access=access)
         assert function is not None  # noqa: S101 - for the type checker: there is one or the other
         from .worker_function import find_journal_name, find_worker_folder
 
@@ -308,7 +309,9 @@ class _Session:
         from ..terminal.print_capture import PrintCapture
 
         prints = PrintCapture(self._outputs, all_to_stderr=self._request.flags.json, write=self._reporter.write_above)
-        return self._ends.enter_context(prints).wrap(function, find_journal_name(str(self._request.flags.worker)))
+        wrapped = self._ends.enter_context(prints).wrap(function, find_journal_name(str(self._request.flags.worker)))
+        setattr(wrapped, "__agentos_access__", self._gateway)  # noqa: B010 - the run records its requests
+        return wrapped
 
     def _take(self, result: WorkflowResult) -> None:
         if self._records is not None:

@@ -58,6 +58,10 @@ class AttemptAccess(Protocol):
         """Pass a record of each request to *record*, from now on."""
         ...
 
+    def flush(self) -> None:
+        """Wait until the requests that have been answered are recorded. An attempt has ended, and its journal may."""
+        ...
+
     def open(self, item_id: str, attempt: int, usage_log: UsageLog, program: str) -> OpenAccess:
         """Return the access of one attempt, whose command begins with *program*."""
         ...

@@ -150,6 +150,8 @@ class EngineRun:
 
         It keeps its lease while *calls* that it started in other threads still run.
         """
+        if self.worker.access is not None:
+            self.worker.access.flush()
         item, grant, recorder = attempt.item, attempt.grant, self.recorder
         state, publisher = self.state, self._publisher
         now = state.clock.now()

@@ -64,6 +64,8 @@ class HttpDate:
 class HttpConnection(asyncio.Protocol):
     """Base of a server's connections. A subclass has :meth:`on_request`, :meth:`on_bad_request`, :meth:`on_lost`."""
 
+    __slots__ = ("_busy", "_hopeless", "_lingering", "_reader", "_serving", "is_full", "loop", "transport")
+
     def __init__(self, loop: asyncio.AbstractEventLoop, reader: RequestReader) -> None:
         self.loop = loop
         self.transport: asyncio.Transport | None = None

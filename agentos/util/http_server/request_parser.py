@@ -115,6 +115,8 @@ class RequestReader:
         whole: HttpRequest = self._head  # type: ignore[assignment]
         self._head = self._body = None
         self.expects_continue = False
+        if not self._buffer:
+            self._buffer = bytearray()  # an emptied one keeps its memory, and the connection may wait for long
         return whole
 
     def close(self) -> None:

@@ -1,0 +1,235 @@
+"""The gateway as people start it: by itself, and for a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentos.simulator import Latency, Running, Simulator, equal_keys
+
+from .harness import Place, Program, wait_until
+
+KEYS = 3
+ASK = """
+import json, os, sys, urllib.request
+body = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": sys.argv[1]}]}).encode()
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions", body,
+    {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"})
+for _ in range(int(sys.argv[2])):
+    with urllib.request.urlopen(request, timeout=100) as answer:
+        print(json.load(answer)["choices"][0]["message"]["content"])
+"""
+
+
+@pytest.fixture
+def simulator() -> Iterator[Running]:
+    with Simulator(equal_keys(KEYS, rpm=6000, latency=Latency(0.005, 0.0))) as running:
+        yield running
+
+
+def secrets(running: Running) -> list[str]:
+    return [key.secret for key in equal_keys(KEYS, rpm=6000).keys]
+
+
+@pytest.fixture
+def keyed(place: Place, simulator: Running) -> Place:
+    """A place with keys of the simulator."""
+    return with_keys(place, simulator)
+
+
+def with_keys(place: Place, simulator: Running) -> Place:
+    entries = ""
+    for number, secret in enumerate(secrets(simulator), start=1):
+        place.environment[f"SIM_KEY_{number}"] = secret
+        entries += (
+            f'[[credentials]]\nname = "key-{number}"\nenv = "SIM_KEY_{number}"\n'
+            f'base_url = "{simulator.url}"\nprovider = "openai"\n'
+        )
+    place.environment["AGENTOS_CONFIG"] = str(place.write("keys.toml", entries))
+    place.write("ask.py", ASK)
+    return place
+
+
+def start_gateway(place: Place, *options: str) -> tuple[Program, dict[str, Any]]:
+    """A gateway, and what its file says."""
+    before = set((place.agentos_home / "gateway").glob("*.json"))
+    program = place.start("gateway", *options)
+    program.out.wait_for("agentos env claude")
+    (file,) = set((place.agentos_home / "gateway").glob("*.json")) - before or before
+    return program, json.loads(file.read_text())
+
+
+def ask(facts: dict[str, Any], path: str = "/v1/chat/completions", token: str | None = None) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        facts["url"] + path,
+        json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}).encode(),
+        {"authorization": f"Bearer {token or facts['token']}", "content-type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=100) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_a_gateway_serves_and_says_where_and_ends_by_a_signal(keyed: Place) -> None:
+    program, facts = start_gateway(keyed)
+
+    assert ask(facts)[0] == 200
+    assert ask(facts, token="wrong")[0] == 401
+    program.signal(signal.SIGTERM)
+    ended = program.ended()
+
+    assert ended.code == 0
+    assert f"base URL {facts['url']}/v1" in ended.out
+    assert facts["token"] not in ended.out + ended.err
+    files = keyed.agentos_home / "gateway"
+    assert {stat.S_IMODE(os.stat(path).st_mode) for path in files.iterdir()} == {0o600}
+    (line,) = (files / "requests.jsonl").read_text().splitlines()
+    assert (json.loads(line)["key"], json.loads(line)["status"]) == ("key-1", 200)
+
+
+def test_a_restart_on_the_same_port_keeps_the_token_unless_a_new_one_is_wanted(keyed: Place) -> None:
+    program, first = start_gateway(keyed)
+    program.process.kill()  # not even a signal handler
+    program.process.wait()
+    program.end()
+    port = str(first["port"])
+
+    again, second = start_gateway(keyed, "--port", port)
+    assert (second["url"], second["token"]) == (first["url"], first["token"])
+    assert ask(second)[0] == 200
+    again.signal(signal.SIGINT)
+    assert again.ended().code == 0
+
+    other, third = start_gateway(keyed, "--port", port, "--new-token")
+    assert third["token"] != first["token"]
+    assert ask(third, token=first["token"])[0] == 401
+    other.signal(signal.SIGINT)
+    other.ended()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--listen", "0.0.0.0"), "--listen needs --token"),
+        (("--port", "99999"), "--port must be"),
+        (("--listen", "0.0.0.0", "--token", "abc"), "--token must be env:NAME"),
+        (("--listen", "0.0.0.0", "--token", "env:NOT_THERE"), "at least 20"),
+        (("--keys", "none-such"), "no credential of that name"),
+    ],
+)
+def test_a_gateway_that_would_be_wrong_is_refused(keyed: Place, options: tuple[str, ...], says: str) -> None:
+    ended = keyed.run("gateway", *options)
+
+    assert ended.code == 2
+    assert says in ended.err
+
+
+def test_a_project_file_cannot_configure_the_gateway(place: Place) -> None:
+    place.write("agentos.toml", '[gateway]\nlisten = "0.0.0.0"\n')
+
+    ended = place.run("gateway")
+
+    assert ended.code == 2
+    assert "gateway" in ended.err
+
+
+def test_items_of_a_run_share_the_keys_by_tokens_and_are_recorded(keyed: Place, simulator: Running) -> None:
+    items = [f"item-{number}" for number in range(6)]
+    ended = keyed.run("run", "--gateway", "-j", "6", "--", sys.executable, "ask.py", "{}", "2", ":::", *items)
+
+    assert ended.code == 0, ended.err
+    results = keyed.run("results", "--jsonl").objects
+    assert {line["outcome"] for line in results} == {"done"}
+    assert all(line["usage"]["output"] == 32 for line in results)
+    requests = keyed.run("results", "--requests").objects
+    assert sorted(line["item"] for line in requests) == sorted(items * 2)
+    assert {line["key"] for line in requests} == {"key-1", "key-2", "key-3"}
+    assert "12 requests through the gateway" in keyed.run("show").out
+
+
+def test_no_key_is_in_the_environment_of_any_process_of_a_run(keyed: Place, simulator: Running) -> None:
+    script = (
+        "import os, sys; sys.path.insert(0, '.');\n"
+        "open(f'seen-{sys.argv[1]}', 'w').write(repr(dict(os.environ)) + "
+        "''.join(open(f'/proc/{pid}/cmdline').read() for pid in os.listdir('/proc') if pid.isdigit()))\n"
+        "print(os.environ['AGENTOS_GATEWAY_TOKEN'])"
+    )
+    keyed.write("look.py", script)
+    for name in ("seen-a", "seen-b"):
+        keyed.asked_for(name)
+    ended = keyed.run("run", "--gateway", "--", sys.executable, "look.py", "{}", ":::", "a", "b")
+
+    assert ended.code == 0, ended.err
+    seen = "".join((keyed.cwd / f"seen-{name}").read_text() for name in "ab")
+    everything = seen + ended.out + ended.err + _read_all(keyed.cwd / ".agentos")
+    assert not [secret for secret in secrets(simulator) if secret in everything]
+    assert "sk-agentos-" in seen  # the token is there,
+    tokens = {word.strip("',") for word in seen.split() if word.startswith("'sk-agentos-")}
+    assert not [token for token in tokens if token in ended.out]  # and masked in what was printed
+
+
+def _read_all(folder: Path) -> str:
+    return "".join(path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file())
+
+
+def test_python_functions_use_a_gateway_in_a_process_of_its_own(keyed: Place, simulator: Running) -> None:
+    keyed.write(
+        "work.py",
+        ASK.replace("sys.argv[1]", "'x'").split("for _ in")[0] + "import os\ndef ask(item, credential):\n"
+        "    assert credential is None\n"
+        "    with urllib.request.urlopen(request, timeout=100) as answer:\n"
+        "        json.load(answer)\n"
+        "    return sorted(name for name, value in os.environ.items() if value.startswith('sk-') and 'agentos' not in value)\n",
+    )
+    ended = keyed.run("run", "--gateway", "--worker", "work.py:ask", ":::", "a", "b", "c")
+
+    assert ended.code == 0, ended.err
+    assert [line["value"] for line in keyed.run("results", "--jsonl").objects] == [[], [], []]
+    assert len(keyed.run("results", "--requests").objects) == 3
+
+
+def test_a_gateway_without_keys_is_refused(place: Place) -> None:
+    ended = place.run("run", "--gateway", "--", "echo", "{}", ":::", "a")
+
+    assert ended.code == 2
+    assert "--gateway needs keys" in ended.err
+
+
+def test_the_first_signal_waits_for_a_request_and_the_second_does_not(place: Place) -> None:
+    with Simulator(equal_keys(KEYS, rpm=6000, latency=Latency(600.0, 0.0))) as slow:
+        program, facts = start_gateway(with_keys(place, slow))
+        with socket.create_connection(("127.0.0.1", facts["port"])) as client:
+            body = b'{"model": "m", "messages": []}'
+            head = f"host: localhost\r\nx-api-key: {facts['token']}\r\ncontent-length: {len(body)}\r\n"
+            client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n".encode() + body)
+            urllib.request.urlopen(f"{slow.url}/simulator/wait?in_flight=1", timeout=100).close()
+            program.signal(signal.SIGINT)
+            program.err.wait_for("1 requests are in progress")
+            wait_until(lambda: not _listens(facts["port"]), "nothing new is accepted")
+            program.signal(signal.SIGINT)
+
+            assert program.ended().code == 130
+            assert client.recv(100) == b""
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
