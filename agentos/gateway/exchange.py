@@ -257,6 +257,7 @@ class Exchange:
 
     def _on_sent(self, name: str) -> None:
         self._key = name
+        self._options.lease_request = None  # set again if its key is refused and it waits for another
         if self._phase is Phase.WAITING:
             self._phase = Phase.SENT
             self._lane.leave_pool()
@@ -279,7 +280,7 @@ class Exchange:
         settings, hold = self._service.settings, self._hold
         elapsed = self._service.clock.now() - self._began
         due: list[float] = []
-        if self.is_waiting and settings.park_after is not None:
+        if settings.park_after is not None:
             if self._check_park(settings.park_after):
                 return None
             due.append(_PARK_CHECK)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...providers.signal import PARKED_FROM, Event
-from .agent_protocol import AgentReport, Ending, WireVerdict
+from ...providers.wire_verdict import WireVerdict
+from .agent_protocol import AgentReport, Ending
 
 _ENDINGS = {
     Event.LIMITED: Ending.LIMITED,
@@ -18,6 +19,16 @@ _ENDINGS = {
     Event.BUSY: Ending.OVERLOADED,
     Event.NETWORK: Ending.OVERLOADED,
     Event.CALLER: Ending.FAILED,
+}
+
+
+_WIRE = {
+    "limited": Ending.LIMITED,
+    "parked": Ending.PARKED,
+    "spent": Ending.SPENT,
+    "dead": Ending.REJECTED,
+    "busy": Ending.OVERLOADED,
+    "network": Ending.OVERLOADED,
 }
 
 
@@ -39,27 +50,24 @@ def name_ending(event: Event) -> Ending:
 def decide(report: AgentReport, wire: WireVerdict | None, code: int | None, *, now: float) -> AgentVerdict:
     """Decide by the program's structured result, of which a success stands; then the wire; then the exit code.
 
-    The wire decides where the program has no structure or names no cause, and gives the end of a limit. *code* is None
-    if the exit code is not known.
+    *wire* is what the gateway saw, if the last call was refused. It decides where the program has no structure or names
+    no cause, and gives the end of a limit. *code* is None if the exit code is not known.
     """
-    seen = None if wire is None else name_ending(wire.event)
-    refused = seen is not None and seen is not Ending.DONE
+    seen = None if wire is None else _WIRE.get(wire.why, Ending.FAILED)
     if report.ending is Ending.DONE:
-        against = f"it reports that it is done; its last call was {_tell(wire)}" if refused else None
+        against = None if wire is None else f"it reports that it is done; its last call was {_tell(wire)}"
         return AgentVerdict(Ending.DONE, report.reason, disagreement=against)
-    until = report.until if report.until is not None or wire is None or not refused else wire.until
-    if report.ending is not None and (report.ending is not Ending.FAILED or not refused):
+    until = report.until if report.until is not None or wire is None else wire.until
+    if report.ending is not None and (report.ending is not Ending.FAILED or seen is None):
         against = None
-        if seen is not None and seen is not report.ending and _kind(seen) is not _kind(report.ending):
+        if wire is not None and seen is not None and _kind(seen) is not _kind(report.ending):
             against = f"it reports {report.ending}; its last call was {_tell(wire)}"
-        return _park(AgentVerdict(report.ending, report.reason, until, against), now)
-    if refused and seen is not None:
+        ending = Ending.PARKED if seen is Ending.PARKED and report.ending is Ending.LIMITED else report.ending
+        return _park(AgentVerdict(ending, report.reason, until, against), now)
+    if wire is not None and seen is not None:
         against = None if code != 0 else f"it ended with exit code 0; its last call was {_tell(wire)}"
-        reason = report.reason or f"its last call was {_tell(wire)}"
-        return _park(AgentVerdict(seen, reason, until, against), now)
-    if code == 0:
-        return AgentVerdict(Ending.DONE, report.reason)
-    return AgentVerdict(Ending.FAILED, report.reason)
+        return _park(AgentVerdict(seen, report.reason or f"its last call was {_tell(wire)}", until, against), now)
+    return AgentVerdict(Ending.DONE if code == 0 else Ending.FAILED, report.reason)
 
 
 def _park(verdict: AgentVerdict, now: float) -> AgentVerdict:
@@ -73,8 +81,5 @@ def _kind(ending: Ending) -> Ending:
     return Ending.LIMITED if ending is Ending.PARKED else ending
 
 
-def _tell(wire: WireVerdict | None) -> str:
-    if wire is None or wire.event is Event.OK:
-        return "answered"
-    status = "" if wire.status is None else f" (HTTP {wire.status})"
-    return f"refused: {name_ending(wire.event)}{status}"
+def _tell(wire: WireVerdict) -> str:
+    return f"refused: {_WIRE.get(wire.why, wire.why)} (HTTP {wire.status})"
