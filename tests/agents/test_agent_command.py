@@ -152,3 +152,28 @@ def test_a_dry_run_shows_the_prompt(folder: Folder) -> None:
 
     assert "Fix it" in ended.stdout
     assert folder.starts == []
+
+
+def test_show_tells_how_each_agent_ended_what_it_took_and_how_long_it_waited(folder: Folder) -> None:
+    steps = [claude.parked(time.time()), claude.done(), claude.failed("invalid_request", 400)]
+    claude.install(folder.program, steps)
+    folder.run("run", "-j", "1", "--name", "night", "--agent", "claude", ":::", "one", "two", code=1)
+
+    shown = folder.run("show", "night").stdout
+    told = json.loads(folder.run("show", "night", "--json").stdout)["agents"]
+
+    rows = [line.split() for line in shown.partition("\nagents\n")[2].splitlines()[:3]]
+    assert [row[:7] for row in rows] == [
+        ["item", "ended", "resumes", "turns", "tokens", "cost", "$"],
+        ["two", "failed", "1"],
+        ["one", "done", "1", "3", "110", "0.5000", *rows[2][6:7]],
+    ]
+    one, two = told
+    assert (one["ending"], one["resumes"], one["turns"], one["usage"]["output"]) == ("done", 1, 3, 10)
+    assert (two["ending"], two["waited"]) == ("failed", 0.0)
+
+
+def test_show_says_nothing_of_agents_for_a_run_without_one(folder: Folder) -> None:
+    folder.run("run", "--name", "plain", ":::", "one", "--", "true")
+
+    assert "agents" not in folder.run("show", "plain").stdout

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _CAUSES: Final = 10
 _IDS: Final = 6
+_AGENTS: Final = 40
+_SHORTEST_WAIT: Final = 0.1  # seconds
 _LONGEST_CAUSE: Final = 100
 _LONGEST_ID: Final = 60
 _LONGEST_REASON: Final = 2_000  # its end says what to do
@@ -41,9 +43,42 @@ def format_report(
         yield paint(f"  the journal is damaged: {clean(report.damage, 300)}", RED)
         yield paint("  this report covers only the intact entries before the damage", RED)
     yield from _failures(report, paint)
+    yield from _agents(report, paint, width)
     yield from _keys(report, paint, width)
     yield from _unfinished(report, paint)
     yield from _next(report, paint, cwd, base, width)
+
+
+def _agents(report: RunReport, paint: Paint, width: int | None) -> Iterator[str]:
+    """Yield a row for each agent: first those that need a look, then those that waited the longest."""
+    if not report.agents:
+        return
+    yield ""
+    yield paint("agents", BOLD)
+    shown = sorted(report.agents, key=lambda agent: (agent.ending == "done", -agent.waited))[:_AGENTS]
+    rows = [
+        [
+            clean(agent.id, _LONGEST_ID),
+            agent.ending,
+            str(agent.resumes or ""),
+            str(agent.turns or ""),
+            "" if agent.usage is None else f"{agent.usage.total:,}",
+            "" if agent.cost is None else f"{agent.cost:.4f}",
+            format_duration(agent.waited) if agent.waited >= _SHORTEST_WAIT else "",
+            "" if agent.tree is None else clean(agent.tree, _LONGEST_REASON),
+        ]
+        for agent in shown
+    ]
+    headings = ("item", "ended", "resumes", "turns", "tokens", "cost $", "waited", "clone")
+    coloured = paint("x", GREEN) != "x"
+    colours = [GREEN if agent.ending == "done" else YELLOW for agent in shown] if coloured else []
+    for line in format_table(headings, rows, colours, coloured_column=1, right=(2, 3, 4, 5, 6), width=width):
+        yield f"  {line}"
+    if len(report.agents) > len(shown):
+        yield paint(f"  and {len(report.agents) - len(shown)} more, all with --json", DIM)
+    for agent in report.agents:
+        if agent.disagreement is not None:
+            yield paint(f"  {clean(agent.id, _LONGEST_ID)}: {clean(agent.disagreement, _LONGEST_REASON)}", YELLOW)
 
 
 def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:

@@ -20,6 +20,7 @@ from ..exports.event_log import EVENTS_NAME, read_events
 from ..exports.results_file import RESULTS_NAME
 from ..journal.entry_kinds import RecordedState
 from ..journal.journal_files import JournalFiles, locate_files
+from .agent_items import AgentItem, list_agents
 from .failure_causes import FailureGroup
 from .gateway_requests import RequestTotals, sum_requests
 from .journal_access import has_closed, read_journal, read_verified
@@ -161,6 +162,7 @@ class RunReport:
     unanswered: int = 0
     retry_cause: FailureGroup | None = None
     requests: RequestTotals = field(default_factory=RequestTotals)  # through the gateway
+    agents: tuple[AgentItem, ...] = ()
 
     @property
     def left(self) -> int:
@@ -202,6 +204,7 @@ class RunReport:
             "unanswered": self.unanswered,
             "retry_cause": None if self.retry_cause is None else self.retry_cause.as_json(),
             "requests": self.requests.as_json(),
+            "agents": [agent.as_json() for agent in self.agents],
         }
 
 
@@ -273,6 +276,7 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         unanswered=tally.unanswered,
         retry_cause=next(iter(tally.retry_causes.list_groups()), None),
         requests=sum_requests(files) if contents.position.seq else RequestTotals(),
+        agents=tuple(list_agents(files)) if contents.position.seq else (),
         results=str(folder / RESULTS_NAME) if (folder / RESULTS_NAME).exists() else None,
     )
 
