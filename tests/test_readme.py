@@ -202,19 +202,20 @@ def test_the_tour_can_be_typed_and_prints_what_it_shows(newcomer: Newcomer) -> N
             assert not any(secret in told for secret in secrets)
 
 
-# An agent as claude is: it commits, and prints its answer as JSON. Issue 2 is rate-limited once, issue 3 fails.
+# An agent as claude is: it commits, and prints events as JSON. Issue 2 is rate-limited once, issue 3 fails.
 CLAUDE = """
-issue=${PWD##*/}
-echo "$issue" >> ../../called
+echo "$AGENTOS_ITEM" >> "$HOME/called"
+while [ "$1" != --session-id ] && [ "$1" != --resume ]; do shift; done
 say() {
+    echo '{"type":"system","subtype":"init","session_id":"'"$4"'"}'
     echo '{"type":"result","subtype":"success","is_error":'"$1"',"api_error_status":'"$2"',"result":"'"$3"'",' \
-        '"usage":{"input_tokens":4,"output_tokens":9,"service_tier":"standard"}}'
+        '"session_id":"'"$4"'","num_turns":1}'
 }
-case $issue in
-2) mkdir ../../limited 2>/dev/null && { say true 429 'API Error: Rate limit reached'; exit 0; } ;;
-3) say true 400 'API Error: 400 invalid_request'; exit 0 ;;
+case $AGENTOS_ITEM in
+2) mkdir "$HOME/limited" 2>/dev/null && { say true 429 'API Error: Rate limit reached' "$2"; exit 0; } ;;
+3) say true 400 'API Error: 400 invalid_request' "$2"; exit 0 ;;
 esac
-git commit -q --allow-empty -m "fix $issue" && say false null fixed
+git commit -q --allow-empty -m "fix $AGENTOS_ITEM" && say false null fixed "$2"
 """
 
 
@@ -228,7 +229,6 @@ exit 0
 
 
 def test_the_recipe_for_coding_agents_pays_no_agent_twice_and_loses_no_issue(newcomer: Newcomer) -> None:
-    newcomer.write("fix_issue.py", (ROOT / "examples" / "fix_issue.py").read_text())
     newcomer.write("issues.txt", "".join(f"{number}\n" for number in range(1, 7)))
     newcomer.tool("claude", CLAUDE)
     secrets = {f"ANTHROPIC_API_KEY_{number}": f"not-a-real-{number}-key" for number in (1, 2, 3)}
@@ -248,12 +248,14 @@ def test_the_recipe_for_coding_agents_pays_no_agent_twice_and_loses_no_issue(new
     assert "fix: 5 of 6 done, 1 failed, 1 retried, 1 rate-limited" in told
     outcomes = {result["id"]: (result["outcome"], result["error"]) for result in newcomer.results("fix")}
     assert [number for number, (outcome, _) in outcomes.items() if outcome != "done"] == ["3"]
-    assert "claude: API Error: 400 invalid_request" in str(outcomes["3"][1])
-    called = (newcomer.folder / "called").read_text().split()
+    assert outcomes["3"][1] == "API Error: 400 invalid_request"
+    called = Path(newcomer.environment["HOME"], "called").read_text().split()
     assert sorted(called) == ["1", "2", "2", "3", "4", "5", "6"]
     pushed = newcomer.type("git ls-remote --heads origin 'fix-*' | cut -d/ -f3").split()
     assert sorted(pushed) == ["fix-1", "fix-2", "fix-4", "fix-5", "fix-6"]
     assert newcomer.type("git branch --list 'fix-*'") == ""  # nothing is pushed into the checkout
+    trees = [path.name for path in newcomer.folder.glob(".agentos/runs/fix/trees/*")]
+    assert trees == ["3"]  # what is pushed is not needed any more
 
 
 def test_the_recipe_for_prompts_asks_each_of_them_once(newcomer: Newcomer) -> None:
