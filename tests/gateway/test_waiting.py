@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.gateway import GatewaySettings, hold, lanes
+from agentos.gateway import GatewaySettings
+from agentos.gateway.waiting import hold, lanes
 
 from .running import CHAT, Provider, RawClient, Served, make_pool, provider, secret, serving, wait_until
 
