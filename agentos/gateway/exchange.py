@@ -246,6 +246,7 @@ class Exchange:
 
     def _on_sent(self, name: str) -> None:
         self._key = name
+        self._options.lease_request = None  # set again if its key is refused and it waits for another
         if self._phase is ExchangePhase.WAITING:
             self._phase = ExchangePhase.SENT
             self._lane.leave_pool()
@@ -268,7 +269,7 @@ class Exchange:
         settings, hold = self._service.settings, self._hold
         elapsed = self._service.clock.now() - self._began
         due: list[float] = []
-        if self.is_waiting and settings.park_after is not None:
+        if settings.park_after is not None:
             if self._check_park(settings.park_after):
                 return None
             due.append(_PARK_CHECK)
@@ -283,7 +284,7 @@ class Exchange:
             elif hold.method is not HoldMethod.REFUSE:
                 self._keep_alive()
                 due.append(hold.every)
-            elif self.is_waiting:
+            elif self.is_waiting or self._options.lease_request is not None:
                 self._refuse_politely()
                 return None
         return min(due, default=None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.gateway import GatewaySettings
+from agentos.gateway import GatewaySettings, exchange
 from agentos.gateway.waiting import hold, lanes
 
 from .running import CHAT, Provider, RawClient, Served, make_pool, provider, secret, serving, wait_until
@@ -272,6 +272,21 @@ def test_a_request_whose_key_opens_too_late_is_refused_for_good(
     assert answer.json()["error"]["resets_at"] > 1e9
     assert "parked until" in answer.json()["error"]["message"]
     assert upstream.seen == []
+
+
+def test_a_request_whose_key_is_refused_for_too_long_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_PARK_CHECK", 0.05)
+    limited = b'{"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}}'
+    with (
+        provider(lambda received: received.json(limited, status=429, headers="retry-after: 5000\r\n")) as upstream,
+        make_pool(upstream.url) as pool,
+        serving(pool, GatewaySettings(park_after=600.0)) as served,
+    ):
+        answer = served.ask("/v1/chat/completions")
+
+    assert (answer.status, answer.headers["x-should-retry"]) == (429, "false")
+    assert "parked until" in answer.json()["error"]["message"]
+    assert len(upstream.seen) == 1
 
 
 def test_a_request_whose_key_opens_soon_enough_waits(pool: CredentialCoordinator) -> None:
