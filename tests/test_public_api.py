@@ -102,8 +102,8 @@ def test_the_old_place_of_the_display_still_works_with_a_warning() -> None:
 
 POOL_NAMES = """
     RATE_LIMIT_BACKOFF_SECONDS acquire acquire_async acquire_credential acquire_nowait add async_transport clear close
-    explain forecast get_available_count get_stats lease lease_ttl mark_rate_limited release release_credential reserve
-    reserve_credential retire revive snapshot transport
+    explain forecast gateway get_available_count get_stats lease lease_ttl mark_rate_limited release release_credential
+    reserve reserve_credential retire revive snapshot transport
 """
 RUN_NAMES = """
     DEFAULT_PARALLELISM MAX_PARALLELISM execute_async execute_parallel get_checkpoints get_running get_waiting shutdown

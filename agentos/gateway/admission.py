@@ -1,4 +1,4 @@
-"""Who may ask: the checks on a request's head, before its body is read."""
+"""Checks on a request's head, before its body is read: address, token, and no web pages."""
 
 from __future__ import annotations
 

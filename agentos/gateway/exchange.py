@@ -9,46 +9,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..costs.usage import NO_USAGE
 from ..costs.usage_log import UsageLog
-from ..errors import AgentOSError, ForeignHost, NeverFits, NoCredentialAvailable, NoUsableCredential
+from ..errors import NoCredentialAvailable, NoUsableCredential
 from ..pool.lease import CURRENT_ATTEMPT
 from ..pool.requests import NO_LABELS
-from ..providers.classify import classify
-from ..providers.signal import Event
 from ..providers.wire_verdict import WireVerdict
 from ..transport.call_options import EXTENSION, CallOptions
+from .error_answers import POLITE_REFUSAL, build_parked_refusal
 from .headers import find_key_headers, select_request_headers, select_response_headers
-from .hold import PLACE_KEPT, POLITE_DELAY, HoldMethod, HoldPlan, choose_hold
 from .records import GatewayRequest
 from .refusals import GatewayRefusal, build_stream_error
 from .request_facts import RequestFacts, find_response_state
 from .routes import Operation, Route, WireForm
+from .waiting.hold import PLACE_KEPT, POLITE_DELAY, HoldMethod, HoldPlan, choose_hold, find_final_status
 
 if TYPE_CHECKING:
     from ..util.http_server.request_parser import HttpRequest
     from .client_connection import GatewayConnection
     from .service import GatewayService
-    from .timer_wheel import WheelTimer
     from .tokens import TokenHolder
+    from .waiting.timer_wheel import WheelTimer
 
 log = logging.getLogger("agentos")
 
-_WORDS: Final = {
-    Event.LIMITED: "limited",
-    Event.RAMP: "limited",
-    Event.PARKED: "parked",
-    Event.MONEY_GONE: "spent",
-    Event.KEY_DEAD: "dead",
-    Event.NOT_ENTITLED: "dead",
-    Event.BUSY: "busy",
-    Event.NETWORK: "network",
-}
 _OVERLAP: Final = 256  # bytes of a piece that are searched again with the next
 _MOST_STATES: Final = 100  # of one answer
 _FIRST_PARK_CHECK: Final = 0.1
 _PARK_CHECK: Final = 5.0  # seconds between two looks at when a key opens
 
 
-class Phase(Enum):
+class ExchangePhase(Enum):
     """How far a request has come."""
 
     QUEUED = "queued"  # in its lane
@@ -123,7 +112,7 @@ class Exchange:
             on_sent=self._on_sent,
         )
         self._pin = service.sessions.find_pin(facts)
-        self._phase = Phase.QUEUED
+        self._phase = ExchangePhase.QUEUED
         self._lane = service.lanes.get((route.provider, facts.model, self._pin))
         self._committed = False  # status 200 was sent before the answer
         self._wrote = False  # something was sent to the client
@@ -157,7 +146,7 @@ class Exchange:
 
     def begin(self) -> None:
         """Wait in the pool from now on."""
-        self._phase = Phase.WAITING
+        self._phase = ExchangePhase.WAITING
         max_wait = self._service.settings.max_wait
         if max_wait is not None:
             self._options.max_wait = max(0.0, max_wait - (self._service.clock.now() - self._began))
@@ -167,12 +156,12 @@ class Exchange:
     @property
     def is_queued(self) -> bool:
         """Return True while the request waits in its lane."""
-        return self._phase is Phase.QUEUED
+        return self._phase is ExchangePhase.QUEUED
 
     @property
     def is_waiting(self) -> bool:
         """Return True while the request waits for a key."""
-        return self._phase in (Phase.QUEUED, Phase.WAITING) and self._refusal is None
+        return self._phase in (ExchangePhase.QUEUED, ExchangePhase.WAITING) and self._refusal is None
 
     def on_client_left(self) -> None:
         """End the upstream call and give the lease back: nobody waits for the answer."""
@@ -193,8 +182,8 @@ class Exchange:
         return self._task
 
     def _cancel(self) -> None:
-        if self._phase is Phase.QUEUED:
-            self._phase = Phase.ANSWERED
+        if self._phase is ExchangePhase.QUEUED:
+            self._phase = ExchangePhase.ANSWERED
             self._lane.note_gone()
             self._on_cancelled()
             self._finish()
@@ -236,7 +225,7 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - any error becomes an answer
             self._on_error(error)
         finally:
-            if self._phase is Phase.WAITING:
+            if self._phase is ExchangePhase.WAITING:
                 self._lane.leave_pool()
             self._finish()
 
@@ -258,8 +247,8 @@ class Exchange:
     def _on_sent(self, name: str) -> None:
         self._key = name
         self._options.lease_request = None  # set again if its key is refused and it waits for another
-        if self._phase is Phase.WAITING:
-            self._phase = Phase.SENT
+        if self._phase is ExchangePhase.WAITING:
+            self._phase = ExchangePhase.SENT
             self._lane.leave_pool()
         if self._facts.affinity is not None:
             self._service.sessions.note_session(self._facts, self._service.pool.find_quota(name))
@@ -275,7 +264,7 @@ class Exchange:
 
     def _tick(self) -> float | None:
         """Keep the client waiting, or refuse it; return the seconds until the next look."""
-        if self._phase is Phase.ANSWERED or self._refusal is not None or self._is_left:
+        if self._phase is ExchangePhase.ANSWERED or self._refusal is not None or self._is_left:
             return None
         settings, hold = self._service.settings, self._hold
         elapsed = self._service.clock.now() - self._began
@@ -284,9 +273,9 @@ class Exchange:
             if self._check_park(settings.park_after):
                 return None
             due.append(_PARK_CHECK)
-        if self._phase is Phase.QUEUED and settings.max_wait is not None:
+        if self._phase is ExchangePhase.QUEUED and settings.max_wait is not None:
             if elapsed >= settings.max_wait:
-                self._stop(self._explain(NoCredentialAvailable(waited=elapsed, next_free_in=None)))
+                self._stop(self._service.explain(NoCredentialAvailable(waited=elapsed, next_free_in=None)))
                 return None
             due.append(settings.max_wait - elapsed)
         if hold.method is not HoldMethod.WITHHOLD:
@@ -295,7 +284,7 @@ class Exchange:
             elif hold.method is not HoldMethod.REFUSE:
                 self._keep_alive()
                 due.append(hold.every)
-            elif self.is_waiting:
+            elif self.is_waiting or self._options.lease_request is not None:
                 self._refuse_politely()
                 return None
         return min(due, default=None)
@@ -313,30 +302,14 @@ class Exchange:
             self._cancel()
             return False
         resets_at = None if wait == float("inf") else self._service.clock.wall() + wait
-        self._stop(
-            GatewayRefusal(
-                429,
-                "agentos: every key for this request is parked" + _until(resets_at, wait),
-                retry_after=None if resets_at is None else wait,
-                resets_at=resets_at,
-                why="parked",
-            )
-        )
+        self._stop(build_parked_refusal(wait, resets_at, find_final_status(self._request.headers)))
         return True
 
     def _refuse_politely(self) -> None:
         """Send the client away for a short time; its place in line is kept."""
         now = self._service.clock.now()
         self._service.places.keep(self._facts.digest, self._number, now + POLITE_DELAY + PLACE_KEPT)
-        self._stop(
-            GatewayRefusal(
-                429,
-                "agentos: all keys are busy or cooling down; come again, your place in line is kept",
-                retry_after=POLITE_DELAY,
-                is_final=False,
-                why="limited",
-            )
-        )
+        self._stop(POLITE_REFUSAL)
 
     def _stop(self, refusal: GatewayRefusal) -> None:
         self._refusal = refusal
@@ -356,7 +329,7 @@ class Exchange:
     # -- the answer ---------------------------------------------------------------------------------------------
 
     async def _pass_on(self, response: Any) -> None:
-        self._phase = Phase.ANSWERED
+        self._phase = ExchangePhase.ANSWERED
         facts = response.extensions["agentos"]
         self._key, self._waited = facts.credential, self._queued + facts.waited
         self._refusals, self._request_id = len(facts.refusals), facts.request_id
@@ -412,7 +385,7 @@ class Exchange:
     async def _pass_on_error(self, response: Any, status: int) -> None:
         body = b"".join([piece async for piece in response.stream])
         self._outcome = "refused"
-        self._judge(status, response.headers.raw, body)
+        self._verdict = self._service.judge(status, response.headers.raw, body, self._route.provider, self._facts.model)
         connection, request = self._connection, self._request
         if self._committed:
             self._fail_stream(status, body)
@@ -423,53 +396,16 @@ class Exchange:
         connection.write(body)
         connection.write_end(request, raw=True)
 
-    def _judge(self, status: int, headers: Any, body: bytes) -> None:
-        """Remember why the provider refused the call, for the verdict on its item."""
-        wall = self._service.clock.wall()
-        signal = classify(status, headers, body, now=wall, provider=self._route.provider, model=self._facts.model)
-        until = None if signal.delay is None else wall + signal.delay
-        self._verdict = WireVerdict(_WORDS.get(signal.event, "request"), status, self._facts.model, until)
-
     # -- refusals -----------------------------------------------------------------------------------------------
 
     def _on_error(self, error: Exception) -> None:
-        if self._phase is Phase.ANSWERED:
+        if self._phase is ExchangePhase.ANSWERED:
             self._outcome = "cut off"  # nothing is repeated after the first byte
             self._verdict = WireVerdict("network", self._status, self._facts.model)
             log.warning("[GATEWAY] an answer broke off: %s", type(error).__name__)
             self._connection.abort()
             return
-        self._refuse(self._explain(error))
-
-    def _explain(self, error: Exception) -> GatewayRefusal:
-        masked = self._service.pool.masked
-        if isinstance(error, NoCredentialAvailable):
-            wait = error.next_free_in
-            wall = self._service.clock.wall()
-            return GatewayRefusal(
-                429,
-                f"agentos: no key became free in {error.waited:.0f} s",
-                retry_after=wait if wait is not None else POLITE_DELAY,
-                resets_at=None if wait is None else wall + wait,
-                is_final=False,
-                why="limited",
-            )
-        if isinstance(error, NoUsableCredential):
-            return GatewayRefusal(403, f"agentos: {masked(str(error))}", why="dead")
-        if isinstance(error, ForeignHost):
-            provider = self._route.provider
-            return GatewayRefusal(403, f"agentos: no key for {provider}: {masked(str(error))}", why="no key")
-        if isinstance(error, NeverFits):
-            return GatewayRefusal(413, f"agentos: {masked(str(error))}", why="request")
-        if isinstance(error, AgentOSError):
-            return GatewayRefusal(503, f"agentos: {masked(str(error))}", is_final=False, why="network")
-        name = type(error).__name__
-        if "Timeout" in name:
-            return GatewayRefusal(504, f"agentos: the provider did not answer ({name})", is_final=False, why="network")
-        if self._service.is_transport_error(error):
-            return GatewayRefusal(502, f"agentos: no answer of the provider ({name})", is_final=False, why="network")
-        log.error("[GATEWAY] a request failed: %s", name, exc_info=log.isEnabledFor(logging.DEBUG))
-        return GatewayRefusal(500, f"agentos: an internal error ({name})", is_final=False, why="network")
+        self._refuse(self._service.explain(error, self._route.provider))
 
     def _refuse(self, refusal: GatewayRefusal) -> None:
         """Answer with an error of the gateway."""
@@ -535,11 +471,3 @@ class Exchange:
             )
         )
         self._connection.on_exchange_done(self._request)
-
-
-def _until(resets_at: float | None, wait: float) -> str:
-    if resets_at is None:
-        return ""
-    import time
-
-    return f" until {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(resets_at))} ({wait:.0f} s)"

@@ -120,7 +120,8 @@ def _find(method: str, path: str, headers: Mapping[str, str], provider: str | No
         if is_anthropic and method == "GET" and _MODELS.fullmatch(path):
             return Route("anthropic", WireForm.ANTHROPIC, Operation.MODELS, path)
     if provider in (None, "gemini"):
-        found = _find_gemini(method, path, named=provider is not None)
+        # Its newer SDKs use /v1, where others have their models too.
+        found = _find_gemini(method, path, lists_v1=provider is not None or "x-goog-api-key" in headers)
         if found is not None:
             return found
     if provider in ("anthropic", "gemini"):
@@ -128,14 +129,14 @@ def _find(method: str, path: str, headers: Mapping[str, str], provider: str | No
     return _find_openai(method, path, provider or "openai")
 
 
-def _find_gemini(method: str, path: str, *, named: bool) -> Route | None:
+def _find_gemini(method: str, path: str, *, lists_v1: bool) -> Route | None:
     found = _GEMINI.fullmatch(path)
-    if found is None or (not named and path.startswith("/v1/")):
+    if found is None:
         return None
     name, _, call = (found[1] or "").rpartition(":")
     if method == "POST" and name and call in _GEMINI_CALLS:
         return Route("gemini", WireForm.GEMINI, _GEMINI_CALLS[call], path)
-    if method == "GET" and ":" not in path:
+    if method == "GET" and ":" not in path and (lists_v1 or not path.startswith("/v1/")):
         return Route("gemini", WireForm.GEMINI, Operation.MODELS, path)
     return None
 

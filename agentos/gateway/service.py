@@ -7,23 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..transport.httpx_compat import library
 from ..util.http_server.connection import HttpConnection, HttpDate
 from ..util.http_server.request_body import BodyMemory
-from .lanes import LaneTable
-from .places import PlacesInLine
+from .error_answers import explain_error, judge_error
 from .records import GatewayRequest
 from .request_facts import digest_state
 from .sessions import SessionTable
-from .timer_wheel import TimerWheel
 from .upstream_body import upstream_body
+from .waiting.lanes import LaneTable
+from .waiting.places import PlacesInLine
+from .waiting.timer_wheel import TimerWheel
 
 if TYPE_CHECKING:
     from ..pool.protocols import GatewayPool
+    from ..providers.wire_verdict import WireVerdict
     from ..transport import AsyncPoolTransport
     from ..util.http_server.request_parser import HttpRequest
     from .client_connection import GatewayConnection
     from .exchange import Exchange
+    from .refusals import GatewayRefusal
     from .routes import Route
 
 MEMORY_FOR_BODIES: Final = 256 * 1024 * 1024
@@ -70,6 +72,9 @@ class GatewayService:
         self._transport = transport
         self._loop = loop
         self._origins: dict[str, Any] = {}
+        from ..transport.httpx_compat import library  # the only optional dependency, imported when it is needed
+
+        self._library = library
         self._body_class = upstream_body(library)
         self._timeout = {
             "connect": settings.connect_timeout,
@@ -87,8 +92,8 @@ class GatewayService:
         target = f"{route.path}?{query}" if query else route.path
         origin = self._origins.get(route.origin)
         if origin is None:
-            origin = self._origins[route.origin] = library.URL(route.origin)
-        sent = library.Request(
+            origin = self._origins[route.origin] = self._library.URL(route.origin)
+        sent = self._library.Request(
             request.method,
             origin.copy_with(raw_path=target.encode("latin-1")),
             headers=headers,
@@ -97,9 +102,14 @@ class GatewayService:
         )
         return await self._transport.handle_async_request(sent)
 
-    def is_transport_error(self, error: Exception) -> bool:
-        """Return True if *error* is one of the HTTP library: no answer, or half of one."""
-        return isinstance(error, library.TransportError)
+    def explain(self, error: Exception, provider: str = "") -> GatewayRefusal:
+        """Return the answer to a request that failed before the provider answered it."""
+        is_transport = isinstance(error, self._library.TransportError)
+        return explain_error(error, provider, self.pool.masked, self.clock.wall(), is_transport=is_transport)
+
+    def judge(self, status: int, headers: Any, body: bytes, provider: str, model: str | None) -> WireVerdict:
+        """Return what a provider's error says of the item that made the call."""
+        return judge_error(status, headers, body, provider=provider, model=model, wall=self.clock.wall())
 
     def note_turn_state(self, state: str, quota: str) -> None:
         """Remember which quota gave a client this routing state, which it sends back with its next request."""

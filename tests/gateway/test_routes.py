@@ -32,6 +32,8 @@ GEMINI = "/v1beta/models/gemini-2.5-pro"
             Route("gemini", G, GENERATE, f"{GEMINI}:streamGenerateContent"),
         ),
         ("POST", f"{GEMINI}:countTokens", {}, Route("gemini", G, COUNT, f"{GEMINI}:countTokens")),
+        ("POST", "/v1/models/g:countTokens", {}, Route("gemini", G, COUNT, "/v1/models/g:countTokens")),
+        ("GET", "/v1/models", {"x-goog-api-key": "x"}, Route("gemini", G, MODELS, "/v1/models")),
         ("GET", "/v1beta/models", {}, Route("gemini", G, MODELS, "/v1beta/models")),
         ("POST", "/openai/v1/responses", {}, Route("openai", R, GENERATE, "/v1/responses")),
         ("POST", "/azure/v1/responses", {}, Route("openai", R, GENERATE, "/v1/responses")),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.gateway import GatewaySettings, exchange, hold, lanes
+from agentos.gateway import GatewaySettings, exchange
+from agentos.gateway.waiting import hold, lanes
 
 from .running import CHAT, Provider, RawClient, Served, make_pool, provider, secret, serving, wait_until
 
@@ -286,6 +287,16 @@ def test_a_request_whose_key_is_refused_for_too_long_is_refused_too(monkeypatch:
     assert (answer.status, answer.headers["x-should-retry"]) == (429, "false")
     assert "parked until" in answer.json()["error"]["message"]
     assert len(upstream.seen) == 1
+
+
+def test_a_program_that_repeats_a_429_is_refused_with_another_status(pool: CredentialCoordinator) -> None:
+    cool(pool, 5000.0)
+    with serving(pool, GatewaySettings(park_after=600.0)) as served:
+        answer = served.ask("/v1/chat/completions", headers={"user-agent": "opencode/1.18 (linux)"})
+
+    error = answer.json()["error"]
+    assert (answer.status, error["type"]) == (403, "usage_limit_reached")
+    assert 4900 < error["resets_in_seconds"] <= 5000
 
 
 def test_a_request_whose_key_opens_soon_enough_waits(pool: CredentialCoordinator) -> None:

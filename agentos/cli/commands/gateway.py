@@ -77,7 +77,7 @@ def gateway(
     needs. Ctrl-C waits for the requests in progress; a second one ends them.
     """
     from ..config.run_options import parse_flag
-    from ..session.gateway_session import GatewayOptions, run_gateway
+    from ..gateway.gateway_session import GatewayOptions, run_gateway
 
     if listen is not None and token is None:
         raise UsageError(

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from ...runs.progress import Progress
     from ...runs.results import ProgressStats, WorkflowResult
     from ...workflows.parallel import CredentialCoordinator, ParallelCoordinator
+    from ..gateway.gateway_process import GatewayProcess
     from ..terminal.item_output import LineScreen
     from ..terminal.progress_mode import Reporter
-    from .gateway_process import GatewayProcess
     from .key_monitor import KeyMonitor
     from .request import RunRequest
 
@@ -100,7 +100,7 @@ class _Session:
             ends.callback(self._pool.close)
         command = build_command(request)
         if request.option("gateway"):
-            from .run_gateway import open_gateway
+            from ..gateway.run_gateway import open_gateway
 
             self._gateway = open_gateway(request, self._pool, ends)  # first: a module may make its clients on import
         function = None if command is not None else load_function(request, self._redactors, self._masked)

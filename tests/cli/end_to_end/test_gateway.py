@@ -194,7 +194,8 @@ def test_python_functions_use_a_gateway_in_a_process_of_its_own(keyed: Place, si
         "    assert credential is None\n"
         "    with urllib.request.urlopen(request, timeout=100) as answer:\n"
         "        json.load(answer)\n"
-        "    return sorted(name for name, value in os.environ.items() if value.startswith('sk-') and 'agentos' not in value)\n",
+        "    real = [name for name, value in os.environ.items() if value.startswith('sk-')]\n"
+        "    return sorted(name for name in real if 'agentos' not in os.environ[name])\n",
     )
     ended = keyed.run("run", "--gateway", "--worker", "work.py:ask", ":::", "a", "b", "c")
 

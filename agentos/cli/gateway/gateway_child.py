@@ -1,4 +1,4 @@
-"""The process of a run's gateway: ``python -m agentos.cli.session.gateway_child``, for runs of Python functions.
+"""The process of a run's gateway: ``python -m agentos.cli.gateway.gateway_child``, for runs of Python functions.
 
 It gets its keys on standard input, as one line of JSON, and then commands; end of input ends it. On standard output it
 says where it listens, and writes a line for each request.

@@ -51,7 +51,7 @@ def run_gateway(options: GatewayOptions, out: TextIO) -> int:
     from ...gateway.server_file import ServerFile
     from ...stores.sqlite.location import state_folder
     from ...util.private_folder import PrivateFolder, make_folders
-    from .run_pool import build_key_pool
+    from ..session.run_pool import build_key_pool
 
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING, format="agentos: %(message)s", stream=sys.stderr

@@ -1,4 +1,4 @@
-"""How a client is made to wait: with withheld headers, with keep-alives, with white space, or by a polite refusal.
+"""Ways to make a client wait: withheld headers, keep-alives, white space, or a polite refusal.
 
 Each program has timers of its own, and gives up at another moment. The profile of a client is known by its headers.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..agents.programs import PROGRAMS
-from .request_facts import RequestFacts
-from .routes import Operation, Route, WireForm
+from ...agents.programs import PROGRAMS
+from ..request_facts import RequestFacts
+from ..routes import Operation, Route, WireForm
 
 
 class HoldMethod(StrEnum):

@@ -49,7 +49,7 @@ class GatewayProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "agentos.cli.session.gateway_child"],
+            [sys.executable, "-m", "agentos.cli.gateway.gateway_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._environ,

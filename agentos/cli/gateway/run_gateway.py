@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ...gateway import Gateway, GatewayRequest
     from ...gateway.thread import GatewayThread
     from ...workflows.parallel import CredentialCoordinator
+    from ..session.request import RunRequest
     from .gateway_process import GatewayProcess
-    from .request import RunRequest
 
 
 def open_gateway(

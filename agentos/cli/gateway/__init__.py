@@ -1,0 +1,1 @@
+"""The gateway of the command: of one run, and by itself."""
