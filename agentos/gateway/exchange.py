@@ -163,6 +163,16 @@ class Exchange:
         """Return True while the request waits for a key."""
         return self._phase in (ExchangePhase.QUEUED, ExchangePhase.WAITING) and self._refusal is None
 
+    @property
+    def is_held(self) -> bool:
+        """Return True while the request waits for its first key, or for another after one was refused."""
+        return self.is_waiting or self._options.lease_request is not None
+
+    @property
+    def elapsed(self) -> float:
+        """Return the seconds since the request arrived."""
+        return self._service.clock.now() - self._began
+
     def on_client_left(self) -> None:
         """End the upstream call and give the lease back: nobody waits for the answer."""
         self._is_left = True

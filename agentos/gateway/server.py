@@ -117,6 +117,11 @@ class Gateway:
             raise
         return HttpListener(server, service.connections)
 
+    def longest_wait(self, holder: TokenHolder) -> float:
+        """Return how long the oldest request of *holder* that waits for a key has waited."""
+        exchanges = () if self._service is None else tuple(self._service.exchanges)
+        return max((each.elapsed for each in exchanges if each.holder is holder and each.is_held), default=0.0)
+
     async def end_requests(self, holder: TokenHolder) -> None:
         """End the requests of *holder*, and wait until they are accounted for."""
         exchanges = () if self._service is None else tuple(self._service.exchanges)

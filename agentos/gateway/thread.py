@@ -120,6 +120,10 @@ class TokenAccess:
         """Return the command with the arguments that its program needs."""
         return self._thread.programs.build_arguments(argv, self._token)
 
+    def waited(self) -> float:
+        """Return the seconds in which requests of the attempt have waited for keys so far, those of now included."""
+        return self._holder.wire.waited + self._thread.gateway.longest_wait(self._holder)
+
     def close(self) -> WireVerdict | None:
         """Refuse the token from now on. Return what the providers' answers say of the attempt."""
         self._thread.gateway.tokens.revoke(self._token)

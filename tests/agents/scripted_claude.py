@@ -71,6 +71,18 @@ def missing() -> list[dict[str, Any]]:
     return [{**result, "errors": ["No conversation found with session ID"]}, {"exit": 1}]
 
 
+def _ask() -> None:
+    """Ask the provider for one answer, as the real program does."""
+    from urllib.request import Request, urlopen
+
+    body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "anthropic-version": "2023-06-01"}
+    headers |= {"content-type": "application/json", "user-agent": "claude-cli/2.1 (external)"}
+    url = f"{os.environ['ANTHROPIC_BASE_URL']}/v1/messages"
+    with urlopen(Request(url, json.dumps(body).encode(), headers), timeout=100) as answer:
+        answer.read()
+
+
 def _main(folder: Path, words: list[str]) -> int:
     session = next((words[n + 1] for n, word in enumerate(words) if word in ("--session-id", "--resume")), "none")
     with (folder / "starts.jsonl").open("a") as starts:
@@ -84,6 +96,8 @@ def _main(folder: Path, words: list[str]) -> int:
             return int(event["exit"])
         if "touch" in event:
             Path(event["touch"]).write_text("x")
+        elif "ask" in event:
+            _ask()
         elif "hang" in event:
             time.sleep(600)
         else:

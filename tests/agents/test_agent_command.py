@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentos.simulator import Latency, Simulator, equal_keys
+from agentos.simulator import Latency, Scripted, Simulator, equal_keys
 
 from . import scripted_claude as claude
 
@@ -123,6 +123,21 @@ def test_with_keys_an_agent_gets_a_token_of_the_gateway_and_no_key(folder: Folde
     assert through["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
     assert through["ANTHROPIC_BASE_URL"] != provider.url
     assert (without["ANTHROPIC_API_KEY"], without["ANTHROPIC_BASE_URL"]) == (plan.secrets[0], provider.url)
+
+
+def test_time_in_which_an_agents_call_waits_for_a_key_counts_for_no_timeout(folder: Folder) -> None:
+    limit = Scripted(429, call=1, headers={"retry-after": "5"})
+    plan = equal_keys(1, latency=Latency(median=0.0, sigma=0.0), script=(limit,))
+    claude.install(folder.program, [[claude.begin(), {"ask": True}, *claude.done()[1:]]])
+    config = '[[credentials]]\nname = "k"\nenv = "THE_KEY"\nprovider = "anthropic"\nbase_url = "{}"\n'
+    with Simulator(plan) as provider:
+        (folder.path / "own.toml").write_text(config.format(provider.url))
+        folder.environ["THE_KEY"] = plan.secrets[0]
+
+        words = ("--config", "own.toml", "--agent", "claude", "--timeout", "4s", "--idle-timeout", "3s")
+        folder.run("run", *words, "--retries", "0", ":::", "item")
+
+    assert folder.values()[0]["ending"] == "done"
 
 
 @pytest.mark.parametrize(

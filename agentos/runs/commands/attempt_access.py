@@ -46,6 +46,10 @@ class OpenAccess(Protocol):
         """Return the command with the arguments that its program needs."""
         ...
 
+    def waited(self) -> float:
+        """Return the seconds in which requests of the attempt have waited for keys so far, those of now included."""
+        ...
+
     def close(self) -> WireVerdict | None:
         """End the access: its token is refused from now on. Return what the providers' answers say of the attempt."""
         ...

@@ -91,6 +91,7 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
     for descriptor in (child.status, *streams):
         poll.register(descriptor, select.POLLIN)
     idle, silent = invocation.idle_timeout, False
+    waits = 0.0
     last_output_at, until = time.monotonic(), float("inf")
     open_streams = set(streams)
     leftovers = _PIPES_FULL  # reads of buffered output after its end, even if the time for that is over
@@ -99,6 +100,9 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
         if idle is not None and not silent and not running.ended:
             if now >= last_output_at + idle and not poll.poll(0):
                 last_output_at = max(last_output_at, running.stopped_until())  # a suspended command cannot print
+                waits, waited = (0.0 if running.waits is None else running.waits()), waits
+                if waits > waited:
+                    last_output_at = now  # nor can one that waits for a key
                 if now >= last_output_at + idle:
                     silent = True
                     running.end(invocation.kill_after)
@@ -139,6 +143,8 @@ class RunningCommand:
         self.writing = False  # its output blocks in the consumer, so the command itself is not stuck
         self._helper = helper
         self._end_after: float | None = None
+        self.waits: Callable[[], float] | None = None  # seconds that its calls have waited for keys so far
+        self._waits_taken = 0.0
         self._helper_data = b""
         self._over = False
         self._lock = threading.Lock()
@@ -151,6 +157,18 @@ class RunningCommand:
     def stopped_until(self) -> float:
         """Return the end of its last suspension; now, if it is suspended."""
         return self._helper.stopped_until()
+
+    def follow(self, earlier: RunningCommand) -> None:
+        """Count the waits of the attempt on from its *earlier* process."""
+        self.waits, self._waits_taken = earlier.waits, earlier._waits_taken
+
+    def take_waits(self) -> float:
+        """Return the seconds that its calls have waited for keys since the last call of this method."""
+        if self.waits is None:
+            return 0.0
+        total = self.waits()
+        taken, self._waits_taken = max(0.0, total - self._waits_taken), max(total, self._waits_taken)
+        return taken
 
     def finish(self) -> None:
         """Mark the command as finished: none of its processes runs or will run."""

@@ -99,7 +99,9 @@ class AgentRunner:
 
     def _begin_process(self, attempt: Attempt) -> RunningCommand:
         """Return the handle of the attempt's next process, by which it can be ended."""
-        running = attempt.runner = self._new_process()
+        before, running = attempt.runner, self._new_process()
+        running.follow(before)
+        attempt.runner = running
         if attempt.cancelled is not None:
             raise self._run.build_cancellation(attempt)
         return running

@@ -136,6 +136,7 @@ class SubprocessEngine(ThreadEngine):
 
     def _run_command(self, attempt: Attempt, running: RunningCommand, slot: int) -> dict[str, Any]:
         access = self._command_attempts.open_access(attempt)
+        running.waits = None if access is None else access.waited
         try:
             return self._run_invocation(attempt, running, slot, access)
         finally:

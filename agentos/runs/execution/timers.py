@@ -70,6 +70,7 @@ class TimerThread:
         self.grace_until = math.inf
         self.forced_at = math.inf
         self.abandoned = 0
+        self._in_order = True  # running attempts began in the order of their starts, as far as their timeouts count it
 
     def start(self, engine: Engine, dispatcher: Dispatcher, shutdown: TimerShutdown, attempts: RunningAttempts) -> None:
         self._engine = engine
@@ -134,7 +135,10 @@ class TimerThread:
                 overdue = attempt.began_at + timeout
                 if overdue <= now and self._is_stopped(attempt):
                     overdue = now + _RECHECK_INTERVAL
-                return min(earliest, overdue)
+                earliest = min(earliest, overdue)
+                if self._in_order:
+                    return earliest  # later ones started later
+                continue
             if attempt.cancelled == LOST:
                 continue  # it is being killed
             given_up_at = attempt.cancelled_at + self._engine.clean_up
@@ -192,8 +196,10 @@ class TimerThread:
             running = list(state.scheduler.running.values())
         for attempt in running:
             if attempt.cancelled is None:
-                if attempt.began_at + timeout > now or self._is_stopped(attempt):
-                    break  # later ones started later; while they are stopped, no time counts
+                if attempt.began_at + timeout > now or self._is_stopped(attempt) or self._has_waited(attempt, now):
+                    if self._in_order:
+                        break  # later ones started later; while they are stopped, no time counts
+                    continue
                 self._cancel(attempt, "timeout", now)
             elif _is_blocked_on_output(attempt):
                 attempt.cancelled_at = now  # its clean-up time has not started yet
@@ -205,6 +211,15 @@ class TimerThread:
     def _is_stopped(self, attempt: Attempt) -> bool:
         """True if no time counts for the attempt now: a suspension of this process has not been credited yet."""
         return self._state.suspended or getattr(attempt.runner, "is_stopped", False)
+
+    def _has_waited(self, attempt: Attempt, now: float) -> bool:
+        """Leave out the time in which its calls waited for keys. False: there was none since the last look."""
+        waited: float = getattr(attempt.runner, "take_waits", float)()
+        if waited <= 0.0:
+            return False
+        attempt.began_at += min(waited, now - attempt.began_at)
+        self._in_order = False
+        return True
 
     def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
         attempt.cancelled = why
