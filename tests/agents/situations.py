@@ -60,6 +60,7 @@ class _Styles:
         window = {f"anthropic_ratelimit_unified_{name}": value for name, value in _unified(reset).items()}
         return {
             "limited-short": (Scripted(429, call=1, headers={"retry-after": "1"}, body=flood),),
+            "limited-until": _all(429, flood, retry_after=str(reset - int(time.time())), **window),
             "limited-long": _all(429, flood, retry_after="3600"),
             "limited-unstated": _all(429, flood),
             "usage-limit": _all(429, flood, retry_after=str(reset - int(time.time())), **window),
@@ -79,6 +80,7 @@ class _Styles:
         flood = _openai("rate_limit_exceeded", _FLOOD, "requests")
         return {
             "limited-short": (Scripted(429, call=1, headers={"retry-after": "1"}, body=flood),),
+            "limited-until": _all(429, flood, retry_after=str(reset - int(time.time()))),
             "limited-long": _all(429, flood, retry_after="3600"),
             "limited-unstated": _all(429, flood),
             "usage-limit": _all(
@@ -113,6 +115,7 @@ class _Styles:
             "limited-long": _all(
                 429, _gemini(429, "RESOURCE_EXHAUSTED", _FLOOD, *_quota(_PER_MINUTE, 3600)), retry_after="3600"
             ),
+            "limited-until": _all(429, _gemini(429, "RESOURCE_EXHAUSTED", _FLOOD, *_quota(_PER_MINUTE, left))),
             "limited-unstated": _all(429, _gemini(429, "RESOURCE_EXHAUSTED", _FLOOD)),
             "usage-limit": _all(429, _gemini(429, "RESOURCE_EXHAUSTED", _FLOOD, *_quota(_PER_DAY, left))),
             "rejected": _all(401, _gemini(401, "UNAUTHENTICATED", "API key not valid.")),

@@ -115,6 +115,8 @@ class RunRequest:
     def parallel(self) -> int:
         """How many items run at once: 3 by default. A typed number wins over ``max_parallel`` of a file."""
         given, most = self.options["parallel"], self.options["max_parallel"]
+        if given is None and most is None and self.agent is not None and not self.keys:
+            return 1  # a login is used by one agent at a time
         if given is None:
             return int(most or _DEFAULT_PARALLEL)
         typed = self.flags.options

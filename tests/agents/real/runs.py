@@ -134,8 +134,8 @@ def until(condition: Callable[[], object], driver: subprocess.Popen[str]) -> Non
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("killed", [False, True], ids=["in-one-run", "after-kill-9"])
 def test_a_parked_item_resumes_in_the_same_session_after_the_reset(name: str, killed: bool, tmp_path: Path) -> None:
-    seconds = 40
-    limited = build_script(STYLES.get(name, "openai"), "usage-limit", reset_in=seconds)
+    seconds = 45
+    limited = build_script(STYLES.get(name, "openai"), "limited-until", reset_in=seconds)
     script = [replace(each, until=float(seconds)) for each in limited]
     with machine(tmp_path, name, script) as (user, kept):
         words = user.words("--park-after", "1s")
