@@ -2,9 +2,9 @@
 
 A provider (1 KB answers, or a stream of 50 events 5 ms apart, each with the instant at which it was sent) and each
 proxy are processes of their own, on loopback; the contenders take turns. *Added* is what a proxy adds to the direct way
-in the same round, at 100 requests a second. CPU is that of the proxy's processes. nginx is taken from the PATH, LiteLLM's
-proxy from the program that ``LITELLM`` names (``pip install 'litellm[proxy]'`` in an environment of its own). Whatever
-is missing is said. Nothing here fails a build; the last lines say which targets were missed.
+in the same round, at 100 requests a second. CPU is that of the proxy's processes. nginx is taken from the PATH, the
+proxy of LiteLLM from the program that ``LITELLM`` names (``pip install 'litellm[proxy]'`` in its own environment).
+Whatever is missing is said. Nothing here fails a build; the last lines say which targets were missed.
 """
 
 from __future__ import annotations
@@ -258,9 +258,10 @@ def start_nginx(ends: ExitStack, provider: str) -> dict[str, Any] | None:
     folder, port = ends.enter_context(tempfile.TemporaryDirectory()), free_port()
     config = Path(folder, "nginx.conf")
     config.write_text(
-        f"worker_processes 1; daemon off; pid {folder}/pid; error_log /dev/null; events {{ worker_connections 4096; }}\n"
-        f"http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;"
-        f" uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n"
+        f"worker_processes 1; daemon off; pid {folder}/pid; error_log /dev/null;\n"
+        f"events {{ worker_connections 4096; }}\n"
+        f"http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;\n"
+        f"fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n"
         f"upstream up {{ server {provider.removeprefix('http://')}; keepalive 64; }}\n"
         f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://up; proxy_http_version 1.1;"
         f' proxy_set_header Connection ""; proxy_buffering off; }} }} }}\n'
