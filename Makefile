@@ -49,6 +49,7 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/matrix.py
 	$(BENCH_VENV)/bin/python bench/drain.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/transport.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/gateway.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/limiters_programs.py
 	$(BENCH_VENV)/bin/python bench/limiters.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/limiters_virtual.py
@@ -59,10 +60,12 @@ fuzz: $(VENV)/dev.stamp
 	AGENTOS_FUZZ_STEPS=1000000 $(VENV)/bin/python -m pytest -q tests/pool/core/test_against_reference.py
 
 # Random shell scripts with holes, run in all of these shells: each is refused, or no item is executed. Then drivers that
-# share keys, killed, stopped, suspended and forked at random.
+# share keys, killed, stopped, suspended and forked at random. Then clients of a gateway that leave or send nonsense.
 SOAK_SHELLS ?= dash bash zsh mksh
 SOAK_SCRIPTS ?= 100000
 SOAK_KILLS ?= 500
+SOAK_ABORTS ?= 100000
+SOAK_MALFORMED ?= 100000
 soak: $(VENV)/dev.stamp
 	@for shell in $(SOAK_SHELLS); do \
 		command -v $$shell >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y $$shell; } >/dev/null 2>&1 || \
@@ -71,6 +74,8 @@ soak: $(VENV)/dev.stamp
 	AGENTOS_SHELLS="$(SOAK_SHELLS)" AGENTOS_RANDOM_SCRIPTS=$(SOAK_SCRIPTS) \
 		$(VENV)/bin/python -m pytest -s -q -p no:randomly --timeout 14400 tests/runs/commands/test_random_scripts.py $(PYTEST_ARGS)
 	AGENTOS_SOAK_KILLS=$(SOAK_KILLS) $(VENV)/bin/python -m pytest -s -q -p no:randomly tests/soak/random_kills.py $(PYTEST_ARGS)
+	AGENTOS_SOAK_ABORTS=$(SOAK_ABORTS) AGENTOS_MALFORMED=$(SOAK_MALFORMED) $(VENV)/bin/python -m pytest -s -q -p no:randomly \
+		--timeout 14400 tests/soak/gateway_aborts.py tests/gateway/test_malformed.py $(PYTEST_ARGS)
 
 # Whole runs, killed: at every system call by which a small one writes (needs strace), then at 10,000 random moments.
 CRASH_KILLS ?= 10000
@@ -104,6 +109,9 @@ $(AGENTS)/agents.stamp: tests/agents/programs/package.json tests/agents/programs
 	mkdir -p $(AGENTS)
 	cp tests/agents/programs/package.json $(AGENTS)/package.json
 	npm install --no-audit --no-fund --loglevel error --prefix $(AGENTS)
+	@command -v nginx >/dev/null || test -x /usr/sbin/nginx || \
+		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y nginx-light; } >/dev/null 2>&1 || \
+		{ echo "make agents: nginx is not installed, and could not be" >&2; exit 1; }
 	test -x $(AGENTS)/python/bin/python || $(PYTHON) -m venv $(AGENTS)/python
 	$(AGENTS)/python/bin/python $(PIP) install --requirement tests/agents/programs/requirements.txt
 	touch $@

@@ -66,6 +66,14 @@ class Run:
             "LANG": "C.UTF-8",
         }
         self.found: list[str] = []
+        if name == "opencode":  # its first start makes a database; several at once would make it twice, and fail
+            self._start_once()
+
+    def _start_once(self) -> None:
+        words = [str(EXECUTABLES[self.name]), "session", "list"]
+        subprocess.run(
+            words, cwd=self.work, env=self.environment, check=True, stdin=subprocess.DEVNULL, capture_output=True
+        )
 
     def agentos(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -145,7 +153,20 @@ def test_a_key_that_dies_and_one_without_credit_fail_nothing(name: str, tmp_path
             "type": "error",
             "error": {"type": "invalid_request_error", "message": "Your credit balance is too low to access the API."},
         },
-        "gemini": {"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "Billing is disabled."}},
+        "gemini": {
+            "error": {
+                "code": 403,
+                "status": "PERMISSION_DENIED",
+                "message": "This API method requires billing to be enabled.",
+                "details": [
+                    {
+                        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                        "reason": "BILLING_DISABLED",
+                        "domain": "googleapis.com",
+                    }
+                ],
+            }
+        },
     }
     first, second, third = plan.keys
     status = {"openai": 429, "anthropic": 400, "gemini": 403}[provider]

@@ -234,3 +234,14 @@ def _listens(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_the_driver_is_not_dumpable_and_its_commands_are(place: Place) -> None:
+    look = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+    place.write("look.py", f"def look(item, credential):\n    {look.replace('print(', 'return (')}\n")
+
+    place.run("run", "--name", "function", "--worker", "look.py:look", ":::", "a")
+    place.run("run", "--name", "command", "--", sys.executable, "-c", look, ":::", "a")
+
+    assert [line["value"] for line in place.results("function")] == [0]
+    assert [line["value"]["stdout"].strip() for line in place.results("command")] == ["1"]
