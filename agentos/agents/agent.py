@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runs.commands.agent_protocol import AgentReader, AgentStart, WireWitness
+from ..runs.agents.agent_protocol import AgentKey, AgentReader, AgentStart
 from ..runs.commands.command import Command
 from .program import Program
 from .programs import PROGRAMS
@@ -16,32 +16,31 @@ from .settings import write_settings
 
 RESUME_PROMPT = "Continue from where you left off."
 MOST_RESUMES = 5
+_STAND_IN = "{key}"  # stands for the key, which is given by its own variable
 
 
-class Agent(Command):
-    """A worker that is an agent program: ``Agent("claude", prompt="Fix {title}", options=["--model", "opus"])``.
+class Agent:
+    """Makes a worker that is an agent program: ``Agent("claude", prompt="Fix {title}", options=["--model", "opus"])``.
 
-    Its prompt, with the item in its placeholders, goes to the program's standard input. Its value is a dict with the
-    program's final ``answer``, ``session``, ``turns``, ``resumes`` and ``cost_usd``. An item whose agent met a limit
-    waits for its end without a process and then resumes the same session, at most *resumes* times, with
-    *resume_prompt*; 0: it begins anew. Further arguments are those of ``Command``.
+    What it makes is a ``Command``. Its prompt, with the item in its placeholders, goes to the program's standard input.
+    The value of an item is a dict with the program's final ``answer``, ``session``, ``turns``, ``resumes`` and
+    ``cost_usd``. An item whose agent met a limit waits for its end without a process and then resumes the same session,
+    at most *resumes* times, with *resume_prompt*; 0: it begins anew. *executable* is where the program is, if it is not
+    on the PATH. Further arguments are those of ``Command``.
     """
 
-    __slots__ = ()
-
-    def __init__(
-        self,
+    def __new__(  # type: ignore[misc]
+        cls,
         program: str,
         *,
         prompt: str = "{}",
         options: Sequence[str] = (),
         resumes: int = MOST_RESUMES,
         resume_prompt: str = RESUME_PROMPT,
+        executable: str | None = None,
         settings_folder: Path | None = None,
-        without: Collection[str] = frozenset(),
-        witness: WireWitness | None = None,
         **command: Any,
-    ) -> None:
+    ) -> Command:
         known = PROGRAMS.get(program)
         if known is None or not known.start:
             names = ", ".join(name for name, each in PROGRAMS.items() if each.start)
@@ -50,15 +49,8 @@ class Agent(Command):
             raise ValueError(f"resumes must be a whole number of at least 0, not {resumes!r}")
         if not isinstance(prompt, str) or not prompt.strip():
             raise ValueError('prompt must be a text, such as "Fix {}"')
-        executable = command.pop("executable", known.executables[0])
-        super().__init__(
-            [executable, *options],
-            agent=ProgramAdapter(known, resumes, resume_prompt, settings_folder),
-            prompt=prompt,
-            without=frozenset(without),
-            witness=witness,
-            **command,
-        )
+        adapter = ProgramAdapter(known, resumes, resume_prompt, settings_folder)
+        return Command([executable or known.executables[0], *options], agent=adapter, prompt=prompt, **command)
 
 
 class ProgramAdapter:
@@ -82,28 +74,29 @@ class ProgramAdapter:
         session: str | None,
         *,
         resume: bool,
-        provider: str | None,
-        base_url: str | None,
+        key: AgentKey | None,
         environ: Mapping[str, str],
     ) -> AgentStart:
         """Build the process that begins *session*, or resumes it."""
         program = self._program
         variables: dict[str, str] = {}
         flags: list[str] = []
-        if base_url is not None:
-            address = base_url.removesuffix("/").removesuffix("/v1")
-            given = program.environment(address, "{secret}")
-            variables = {name: text for name, text in given.items() if "{secret}" not in text}
-            flags = program.arguments(address, "")
+        if key is not None:
             if program.settings is not None and self._settings_folder is not None:
                 variables |= write_settings(program.settings, self._settings_folder / program.name, environ)
+            if key.base_url is not None:
+                address = key.base_url.removesuffix("/").removesuffix("/v1")
+                given = program.environment(address, _STAND_IN)
+                variables |= {name: text for name, text in given.items() if _STAND_IN not in text}
+                flags = program.arguments(address, "")
         argv = [words[0], *flags]
         for word in program.resume if resume else program.start:
             if word == "{options}":
                 argv += words[1:]
             else:
                 argv.append(word.replace("{session}", session or ""))
-        return AgentStart(tuple(argv), prompt, variables, self._find_variable(provider, with_address=bool(flags)))
+        variable = None if key is None else self._find_variable(key.provider, with_address=bool(flags))
+        return AgentStart(tuple(argv), prompt, variables, variable)
 
     def _find_variable(self, provider: str | None, *, with_address: bool) -> str | None:
         """Return the variable for the key: that of its provider, or that of the provider that the program is for."""

@@ -15,8 +15,8 @@ from typing import Any
 from ..costs.usage import Usage, count_tokens
 from ..providers import classify
 from ..providers.signal import LONGEST_DELAY, PARKED_FROM, Event
-from ..runs.commands.agent_protocol import AgentReport, Ending
-from ..runs.commands.agent_verdict import name_ending
+from ..runs.agents.agent_protocol import AgentReport, Ending
+from ..runs.agents.agent_verdict import name_ending
 from ..util.sanitize import make_printable, shorten
 
 _WIDEST = 160

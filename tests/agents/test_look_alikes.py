@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentos.runs.commands.agent_protocol import Ending
+from agentos.runs.agents.agent_protocol import Ending
 
 from .transcripts import Transcript, load, load_all, read
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentos.costs.usage import Usage
 from agentos.providers.wire_verdict import WireVerdict
-from agentos.runs.commands.agent_protocol import Ending
+from agentos.runs.agents.agent_protocol import Ending
 
 from .situations import RESET_IN
 from .transcripts import Transcript, load, load_all, read

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos.errors import CommandFailed
-from agentos.runs.commands.work_tree import WorkTrees
+from agentos.runs.agents.work_tree import WorkTrees
 
 from . import scripted_claude as claude
 from .test_agent_command import Folder

@@ -11,8 +11,8 @@ from typing import Any
 from agentos.agents.programs import PROGRAMS
 from agentos.agents.reading import PlainReader
 from agentos.providers.wire_verdict import WireVerdict
-from agentos.runs.commands.agent_protocol import AgentReport
-from agentos.runs.commands.agent_verdict import AgentVerdict, decide
+from agentos.runs.agents.agent_protocol import AgentReport
+from agentos.runs.agents.agent_verdict import AgentVerdict, decide
 
 FOLDER = Path(__file__).parent / "recorded" / "transcripts"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...costs.usage import NO_USAGE, Usage
-from ...runs.commands.agent_protocol import Ending
+from ...runs.agents.agent_protocol import Ending
 from ..program import Program
 from ..reading import (
     EventReader,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...costs.usage import Usage
-from ...runs.commands.agent_protocol import AgentReport, Ending
+from ...runs.agents.agent_protocol import AgentReport, Ending
 from ..program import Program
 from ..reading import (
     EventReader,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...costs.usage import Usage
-from ...runs.commands.agent_protocol import AgentReport, Ending
+from ...runs.agents.agent_protocol import AgentReport, Ending
 from ..program import Program, SettingsFolder
 from ..reading import EventReader, count, get_object, get_text, parse_object, show_text, show_tool
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...costs.usage import Usage
-from ...runs.commands.agent_protocol import Ending
+from ...runs.agents.agent_protocol import Ending
 from ..program import Program
 from ..reading import EventReader, count, get_amount, get_list, get_object, get_text, show_text, show_tool
 

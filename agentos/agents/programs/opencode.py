@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...costs.usage import NO_USAGE, Usage
-from ...runs.commands.agent_protocol import Ending
+from ...runs.agents.agent_protocol import Ending
 from ..program import Program
 from ..reading import EventReader, count, get_amount, get_object, get_text, get_whole, show_text, show_tool
 

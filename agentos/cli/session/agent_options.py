@@ -166,7 +166,7 @@ def build_agent(choice: AgentChoice, settings_folder: Path, run_folder: Path, **
     import shutil
 
     from ...agents.agent import Agent
-    from ...runs.commands.work_tree import WorkTrees
+    from ...runs.agents.work_tree import WorkTrees
 
     for name, what in ((choice.argv[0], choice.program), *((("git", "git"),) if choice.clone else ())):
         if shutil.which(name) is None:

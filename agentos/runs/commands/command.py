@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from .template import Template
 
 if TYPE_CHECKING:
+    from ..agents.agent_protocol import AgentAdapter
+    from ..agents.work_tree import WorkTrees
     from ..output.capture import OutputCapture
-    from .agent_protocol import AgentAdapter
     from .attempt_access import AttemptAccess
-    from .work_tree import WorkTrees
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETER = re.compile(r"\w*sh|(?:python|pypy|node|ruby|perl|deno|bun)[\d.]*")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...costs.usage import NO_USAGE, Usage
 from ...errors import CommandFailed, RateLimited, Transient
-from ..commands.agent_protocol import AgentAdapter, AgentReader, AgentReport, Ending
-from ..commands.agent_verdict import AgentVerdict, decide
+from ..agents.agent_protocol import AgentAdapter, AgentKey, AgentReader, AgentReport, Ending
+from ..agents.agent_verdict import AgentVerdict, decide
 from ..commands.command import Command
 from ..commands.invocation import Completed, Invocation
 from ..commands.template import fill_text
@@ -164,15 +164,8 @@ class AgentAttempts:
         else:
             session = AgentSession(adapter.new_session())
             prompt = fill_text(self._command.prompt, item.payload, item.id, item.index + 1)
-        provider, base_url = self._describe_key(attempt)
         start = adapter.build_start(
-            plain.argv,
-            prompt,
-            session.id,
-            resume=resume,
-            provider=provider,
-            base_url=base_url,
-            environ=self._environ,
+            plain.argv, prompt, session.id, resume=resume, key=self._describe_key(attempt), environ=self._environ
         )
         self.note(attempt, session, wait=True)
         environ = {**self._environ, **start.variables}
@@ -200,11 +193,11 @@ class AgentAttempts:
         self._sessions.pop(replace_surrogates(attempt.item.id), None)
         return True
 
-    def _describe_key(self, attempt: Attempt) -> tuple[str | None, str | None]:
+    def _describe_key(self, attempt: Attempt) -> AgentKey | None:
         if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
-            return None, None
+            return None
         credential = attempt.pool.get_credential(attempt.grant.key.name)
-        return attempt.grant.key.quota.provider, credential.base_url
+        return AgentKey(credential.provider or attempt.grant.key.quota.provider, credential.base_url)
 
     # -- evaluation -----------------------------------------------------------------------------------------------
 
@@ -214,7 +207,7 @@ class AgentAttempts:
         process.session = process.session.add(report)
         if report.usage_is_total:
             usage = _subtract(usage, before)
-        if not usage:
+        if not usage or self._command.access is not None:  # the gateway has counted each request
             return
         if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
             counted = {"input_tokens": float(usage.total - usage.output), "output_tokens": float(usage.output)}
@@ -231,10 +224,8 @@ class AgentAttempts:
         captured: CapturedOutput,
     ) -> dict[str, Any]:
         """Return the value of an agent that is done; raise for any other ending."""
-        witness, clock = self._command.witness, self._run.state.clock
-        wire = None if witness is None else witness(attempt.item.id, attempt.number)
         code = None if completed.status is None else os.waitstatus_to_exitcode(completed.status)
-        verdict = decide(report, wire, code, now=clock.wall())
+        verdict = decide(report, attempt.wire, code, now=self._run.state.clock.wall())
         session = process.session
         facts: dict[str, Any] = {
             "ending": str(verdict.ending),

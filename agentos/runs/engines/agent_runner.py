@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, Transient
+from ..agents.work_tree import GIT_VARIABLES, WorkTrees, run_inside
 from ..commands.attempt_access import OpenAccess
 from ..commands.command import Command
 from ..commands.invocation import Completed, Invocation
 from ..commands.process import ProcessRunner, RunningCommand
-from ..commands.work_tree import GIT_VARIABLES, WorkTrees, run_inside
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
 from ..execution.failure_facts import name_signal

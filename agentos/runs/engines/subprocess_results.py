@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, RateLimited, Transient, WorkerLost
-from ..commands.agent_protocol import AgentReport
+from ..agents.agent_protocol import AgentReport
 from ..commands.attempt_access import OpenAccess
 from ..commands.command import Command
 from ..commands.invocation import Completed, Invocation
