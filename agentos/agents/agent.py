@@ -86,9 +86,11 @@ class ProgramAdapter:
                 variables |= write_settings(program.settings, self._settings_folder / program.name, environ)
             if key.base_url is not None:
                 address = key.base_url.removesuffix("/").removesuffix("/v1")
-                given = program.environment(address, _STAND_IN)
-                variables |= {name: text for name, text in given.items() if _STAND_IN not in text}
                 flags = program.arguments(address, "")
+                named = program.key_reference and self._find_variable(key.provider, with_address=False)
+                stand_in = _STAND_IN if not named else str(program.key_reference).replace("NAME", named)
+                given = program.environment(address, stand_in)
+                variables |= {name: text for name, text in given.items() if _STAND_IN not in text}
         argv = [words[0], *flags]
         for word in program.resume if resume else program.start:
             if word == "{options}":

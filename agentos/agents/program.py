@@ -54,6 +54,7 @@ class Program:
     resume: tuple[str, ...] = ()  # the words that resume one; empty: it cannot
     picks_session: bool = False  # ``{session}`` of a new one is chosen by us
     key_variables: Mapping[str, str] = field(default_factory=dict)  # where it finds a key, by provider
+    key_reference: str | None = None  # how its settings name a variable, here NAME, that has the key
     reader: type[EventReader] | None = None
     own_words: Mapping[str, int] = field(default_factory=dict)  # words that ``start`` stands for: values after each
     prompt_words: tuple[str, ...] = ()  # of them, those that a prompt may follow, as in ``--prompt=TEXT``

@@ -96,6 +96,7 @@ OPENCODE: Final = Program(
         "anthropic": "ANTHROPIC_API_KEY",
         "gemini": "GOOGLE_GENERATIVE_AI_API_KEY",
     },
+    key_reference="{env:NAME}",
     reader=OpencodeReader,
     own_words={"run": 0, "--format": 1},
     headless=("run",),
