@@ -65,11 +65,16 @@ def main() -> None:
             capture_output=True,
             text=True,
         )
+    default = Path(__file__).parent.parent / "docs" / "show.svg"
+    draw("agentos show night", shown.stdout, Path(sys.argv[1]) if len(sys.argv) > 1 else default)
+
+
+def draw(command: str, shown: str, target: Path) -> None:
+    """Draw a terminal in which *command* was typed."""
     paper = Console(file=open(os.devnull, "w"), record=True, width=WIDTH, force_terminal=True, _environ={})  # noqa: SIM115
-    paper.print(Text("$ agentos show night"))
-    paper.print(Text.from_ansi(shown.stdout))
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "docs" / "show.svg")
-    svg = paper.export_svg(title="agentos show", unique_id="show")
+    paper.print(Text(f"$ {command}"))
+    paper.print(Text.from_ansi(shown))
+    svg = paper.export_svg(title="agentos show", unique_id=target.stem)
     # A picture in a README should fetch nothing: any font of fixed width will do.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code, monospace", "monospace")
     target.write_text(svg, encoding="utf-8")

@@ -32,6 +32,9 @@ _WIRE = {
 }
 
 
+_CAUSES = frozenset(_WIRE.values())
+
+
 @dataclass(frozen=True, slots=True)
 class AgentVerdict:
     """The ending that counts, and the sentence that says so where the sources disagree."""
@@ -60,7 +63,7 @@ def decide(report: AgentReport, wire: WireVerdict | None, code: int | None, *, n
     until = report.until if report.until is not None or wire is None else wire.until
     if report.ending is not None and (report.ending is not Ending.FAILED or seen is None):
         against = None
-        if wire is not None and seen is not None and _kind(seen) is not _kind(report.ending):
+        if wire is not None and seen in _CAUSES and _kind(seen) is not _kind(report.ending):
             against = f"it reports {report.ending}; its last call was {_tell(wire)}"
         ending = Ending.PARKED if seen is Ending.PARKED and report.ending is Ending.LIMITED else report.ending
         return _park(AgentVerdict(ending, report.reason, until, against), now)

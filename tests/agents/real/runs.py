@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -204,18 +205,20 @@ def test_forty_agents_over_three_keys_with_failures_are_all_accounted_for(tmp_pa
     items = [f"item-{number}" for number in range(40)]
     with machine(tmp_path, "claude", plan=plan) as (user, kept):
         ended = user.run(user.words("-j", "4", items=items))
-        failed = [each for each in user.rows("failed") if each]
-        done = user.rows("done")
+        done, failed = user.rows("done"), user.rows("failed")
+        asked = _count_by_session(kept)
         again = user.run(user.words("-j", "4", "--retry-failed", items=items))
+        asked_again = _count_by_session(kept)
 
     assert len(done) + len(failed) == 40, ended.stderr
-    sessions = {each["session"] for each in user.rows("done")}
-    answered = [each for each in kept.generations() if each.status == 200]
     assert again.returncode in (0, 1), again.stderr
-    # By the provider's own count: no session that was answered for good was asked again.
-    finals = {each["session"]: each["answer"] for each in user.rows("done")}
-    for session in sessions:
-        asked = [each for each in answered if each.headers.get("x-claude-code-session-id") == session]
-        assert len(asked) >= 1
-        assert finals[session].startswith("Simulated answer")
-    assert len(sessions) == len(user.rows("done"))
+    assert len(user.rows("done")) + len(user.rows("failed")) >= 40
+    assert len({each["session"] for each in user.rows("done")}) == len(user.rows("done")) >= len(done)
+    # By the provider's own count: each agent that is done got an answer, and none was asked for again.
+    for value in done:
+        assert value["answer"].startswith("Simulated answer")
+        assert asked_again[value["session"]] == asked[value["session"]] >= 1
+
+
+def _count_by_session(kept: Recording) -> Counter[str]:
+    return Counter(each.headers.get("x-claude-code-session-id", "") for each in kept.generations())
