@@ -292,3 +292,8 @@ def test_people_see_lines_and_the_log_has_the_transcript(program: Program, tmp_p
 def test_an_agent_that_cannot_be_is_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Agent(**arguments)
+
+
+def test_an_agent_is_not_sent_to_a_cluster() -> None:
+    with pytest.raises(ValueError, match="an Agent runs on this machine"):
+        ParallelCoordinator(1, None, engine="dask://127.0.0.1:1").execute_parallel(["x"], Agent("claude"), str)

@@ -41,6 +41,8 @@ def check_worker(worker: Worker, options: RunOptions) -> None:
     ValueError and ``NotPicklable`` say what it cannot run, ImportError which package is not installed.
     """
     wanted = options.engine
+    if wanted is not None and getattr(worker.call, "agent", None) is not None:
+        raise ValueError("an Agent runs on this machine, where its sessions are: leave out engine=")
     if wanted is None:
         if worker.is_command and not hasattr(os, "posix_spawn"):
             raise ValueError("commands need a POSIX system (Linux, macOS): give this run a function instead")
