@@ -72,6 +72,7 @@ def test_each_item_is_a_prompt_and_its_answer_a_result(folder: Folder) -> None:
     assert sorted(start["stdin"] for start in folder.starts) == ["first", "second"]
     assert all(start["argv"][-2:] == ["--model", "opus"] for start in folder.starts)
     assert {value["answer"] for value in folder.values()} == {"fine"}
+    assert "fine" in folder.run("results", "--fields", "id,value.answer").stdout
     assert sorted(ended.stdout.splitlines()) == ["[first] fine", "[second] fine"]
 
 

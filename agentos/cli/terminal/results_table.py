@@ -30,8 +30,10 @@ def shown_result(record: Mapping[str, Any]) -> Any:
     if record["outcome"] != "done":
         return record.get("error") or record.get("error_type")
     value = record.get("value")
-    if isinstance(value, dict) and isinstance(value.get("stdout"), str):
-        return value["stdout"].strip()
+    if isinstance(value, dict):
+        name = "answer" if "ending" in value else "stdout"  # of an agent, of a command
+        if isinstance(value.get(name), str):
+            return str(value[name]).strip()
     return record.get("value_repr") if value is None else value
 
 

@@ -96,7 +96,8 @@ class AgentProcess:
         except Exception as error:  # noqa: BLE001 - a line of an unknown form must not cost the item
             if not self._has_warned:
                 self._has_warned = True
-                log.warning("[COORDINATOR] a line of %s cannot be read (%s)", self._attempt.item.id, error)
+                kind = type(error).__name__  # its text may quote the line
+                log.warning("[COORDINATOR] a line of %s cannot be read (%s)", self._attempt.item.id, kind)
             return [line]
         if self.session.id is None and self.reader.session is not None:
             self.session = replace(self.session, id=self.reader.session)
