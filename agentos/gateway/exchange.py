@@ -446,7 +446,8 @@ class Exchange:
             if holder.usage_log is not None:
                 holder.usage_log.add_call(None, credential, usage)
         holder.wire.waited += self._waited
-        if self._route.operation is Operation.GENERATE and self._outcome not in ("left", ""):
+        is_call = self._route.operation is Operation.GENERATE and self._outcome not in ("left", "")
+        if is_call and holder.item_id is not None:
             holder.wire.add_call(self._facts.model, size, self._verdict)
         now = service.clock.now()
         seconds = now - self._began

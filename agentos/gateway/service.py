@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_plus
 
 from ..util.http_server.connection import HttpConnection, HttpDate
 from ..util.http_server.request_body import BodyMemory
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from .exchange import Exchange
     from .refusals import GatewayRefusal
     from .routes import Route
+
+log = logging.getLogger("agentos")
 
 MEMORY_FOR_BODIES: Final = 256 * 1024 * 1024
 
@@ -68,7 +72,7 @@ class GatewayService:
         self.date = HttpDate()
         self.wheel = TimerWheel(loop)
         self.is_draining = False
-        self.record = on_request
+        self._on_request = on_request
         self._transport = transport
         self._loop = loop
         self._origins: dict[str, Any] = {}
@@ -102,6 +106,13 @@ class GatewayService:
         )
         return await self._transport.handle_async_request(sent)
 
+    def record(self, request: GatewayRequest) -> None:
+        """Record a request. What goes wrong there must not reach its client."""
+        try:
+            self._on_request(request)
+        except Exception as error:  # noqa: BLE001 - the recorder is another's code
+            log.warning("[GATEWAY] a request could not be recorded: %s", type(error).__name__)
+
     def explain(self, error: Exception, provider: str = "") -> GatewayRefusal:
         """Return the answer to a request that failed before the provider answered it."""
         is_transport = isinstance(error, self._library.TransportError)
@@ -131,4 +142,4 @@ class GatewayService:
 def _without_key(query: str) -> str:
     if "key=" not in query:
         return query
-    return "&".join(part for part in query.split("&") if not part.startswith("key="))
+    return "&".join(part for part in query.split("&") if unquote_plus(part.partition("=")[0]) != "key")
