@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
+_MOST_URLS: Final = 256
 MEMORY_FOR_BODIES: Final = 256 * 1024 * 1024
 
 
@@ -75,7 +76,7 @@ class GatewayService:
         self._on_request = on_request
         self._transport = transport
         self._loop = loop
-        self._origins: dict[str, Any] = {}
+        self._urls: dict[tuple[str, str], Any] = {}
         from ..transport.httpx_compat import library  # the only optional dependency, imported when it is needed
 
         self._library = library
@@ -93,18 +94,24 @@ class GatewayService:
     ) -> Any:
         """Send a request with a key of the pool; return the provider's answer, its body unread."""
         query = _without_key(request.query)
-        target = f"{route.path}?{query}" if query else route.path
-        origin = self._origins.get(route.origin)
-        if origin is None:
-            origin = self._origins[route.origin] = self._library.URL(route.origin)
         sent = self._library.Request(
             request.method,
-            origin.copy_with(raw_path=target.encode("latin-1")),
+            self._build_url(route.origin, f"{route.path}?{query}" if query else route.path),
             headers=headers,
             stream=self._body_class(request.body),
             extensions={"timeout": self._timeout, **extensions},
         )
         return await self._transport.handle_async_request(sent)
+
+    def _build_url(self, origin: str, target: str) -> Any:
+        """Return the URL of a request. Programs call few addresses, and each is parsed once."""
+        url = self._urls.get((origin, target))
+        if url is None:
+            if len(self._urls) >= _MOST_URLS:
+                self._urls.clear()
+            parsed = self._library.URL(origin).copy_with(raw_path=target.encode("latin-1"))
+            url = self._urls[origin, target] = parsed
+        return url
 
     def record(self, request: GatewayRequest) -> None:
         """Record a request. What goes wrong there must not reach its client."""
