@@ -78,6 +78,10 @@ class GatewayRefusal:
                 error["details"] = [
                     {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "QUOTA_EXHAUSTED", "metadata": more}
                 ]
+                if self.why == "parked":  # with a key of its own, only by the name of a daily quota
+                    violation = {"quotaMetric": "agentos", "quotaId": "KeysParkedPerDay"}
+                    failure = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation]}
+                    error["details"].append(failure)
             return {"error": error}
         kind, code = _OPENAI.get(self.status, ("server_error", "server_error"))
         return {"error": {"message": self.message, "type": kind, "param": None, "code": code, **more}}
