@@ -245,7 +245,9 @@ class Exchange:
 
     def _build_headers(self) -> list[tuple[str, str]]:
         request = self._request
-        headers = select_request_headers(request.headers, identity=self._facts.stream)
+        # Blanks, and a status that was sent before, go with plain bodies only.
+        plain = self._facts.stream or self._hold.method is HoldMethod.WHITE_SPACE
+        headers = select_request_headers(request.headers, identity=plain)
         if request.method != "GET":
             headers.append(("content-length", str(request.body.size)))
         return headers

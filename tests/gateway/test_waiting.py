@@ -192,12 +192,16 @@ def test_white_space_comes_before_the_json_of_a_client_that_accepts_it(
     with make_pool(upstream.url, provider="gemini") as pool, serving(pool) as served:
         lease = pool.acquire()
         with served.connect() as client:
-            agent = {"user-agent": "GeminiCLI-tui/0.61.0/gemini-2.5-flash (linux; x64; terminal)"}
+            agent = {
+                "user-agent": "GeminiCLI-tui/0.61.0/gemini-2.5-flash (linux; x64; terminal)",
+                "accept-encoding": "gzip",
+            }
             client.send(served.request("/v1beta/models/m:generateContent", {"a": 1}, headers=agent))
             assert client.head()[0] == 200
             assert client.piece() == b" "
             lease.release()
             assert json.loads(client.piece()) == {"a": 1}
+    assert upstream.seen[0].headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize(
