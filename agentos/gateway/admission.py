@@ -8,7 +8,7 @@ from typing import Final
 
 from ..util.http_server.request_parser import BadRequest, HttpRequest
 from .routes import Route, RouteRefused, find_route
-from .tokens import TokenHolder, TokenTable, find_token, is_login
+from .tokens import TokenHolder, TokenTable, find_presented, is_login
 
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _LOGIN: Final = (
@@ -44,11 +44,10 @@ class Admission:
             raise BadRequest(403, "the Host header is not the gateway's address", head)
         if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
             raise BadRequest(403, "the gateway does not serve web pages", head)
-        presented = find_token(headers, head.query)
-        holder = None if presented is None else self._tokens.find(presented)
+        presented = list(find_presented(headers, head.query))
+        holder = next((found for token in presented if (found := self._tokens.find(token)) is not None), None)
         if holder is None:
-            login = presented is not None and is_login(presented)
-            raise BadRequest(401, _LOGIN if login else _WITHOUT_ONE, head)
+            raise BadRequest(401, _LOGIN if any(map(is_login, presented)) else _WITHOUT_ONE, head)
         try:
             return holder, find_route(head.method, head.path, headers)
         except RouteRefused as refused:

@@ -55,6 +55,7 @@ class Exchange:
         "_connection",
         "_facts",
         "_hold",
+        "_is_finished",
         "_is_left",
         "_is_moving",
         "_is_told",
@@ -77,7 +78,6 @@ class Exchange:
         "_timer",
         "_verdict",
         "_waited",
-        "_wrote",
         "holder",
         "usage_log",
     )
@@ -115,7 +115,7 @@ class Exchange:
         self._phase = ExchangePhase.QUEUED
         self._lane = service.lanes.get((route.provider, facts.model, self._pin))
         self._committed = False  # status 200 was sent before the answer
-        self._wrote = False  # something was sent to the client
+        self._is_finished = False
         self._is_left = False
         self._is_moving = False
         self._is_told = False  # the client has the whole answer
@@ -152,6 +152,15 @@ class Exchange:
             self._options.max_wait = max(0.0, max_wait - (self._service.clock.now() - self._began))
         self._queued = self._service.clock.now() - self._began
         self._task = self._connection.loop.create_task(self._run())
+        self._task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Account for a task that was cancelled before its first step: nothing of it was executed."""
+        if not self._is_finished:
+            self._on_cancelled()
+            self._finish()
+        elif not task.cancelled() and task.exception() is not None:
+            log.error("[GATEWAY] a request ended with %s", type(task.exception()).__name__)
 
     @property
     def is_queued(self) -> bool:
@@ -175,6 +184,8 @@ class Exchange:
 
     def on_client_left(self) -> None:
         """End the upstream call and give the lease back: nobody waits for the answer."""
+        if self._is_told:
+            return  # it has its answer, and only the accounts are left to be done
         self._is_left = True
         if self.is_waiting:
             self._service.places.keep(self._facts.digest, self._number, self._service.clock.now() + PLACE_KEPT)
@@ -235,8 +246,6 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - any error becomes an answer
             self._on_error(error)
         finally:
-            if self._phase is ExchangePhase.WAITING:
-                self._lane.leave_pool()
             self._finish()
 
     async def _send(self) -> Any:
@@ -246,7 +255,9 @@ class Exchange:
 
     def _build_headers(self) -> list[tuple[str, str]]:
         request = self._request
-        headers = select_request_headers(request.headers, identity=self._facts.stream)
+        # Blanks, and a status that was sent before, go with plain bodies only.
+        plain = self._facts.stream or self._hold.method is HoldMethod.WHITE_SPACE
+        headers = select_request_headers(request.headers, identity=plain)
         if request.method != "GET":
             headers.append(("content-length", str(request.body.size)))
         return headers
@@ -328,7 +339,7 @@ class Exchange:
     def _keep_alive(self) -> None:
         connection = self._connection
         if not self._committed:
-            self._committed = self._wrote = True
+            self._committed = True
             self._status = 200
             kind = "text/event-stream; charset=utf-8" if self._facts.stream else "application/json"
             headers = [("content-type", kind), ("cache-control", "no-cache"), ("x-agentos-held", "1")]
@@ -356,7 +367,6 @@ class Exchange:
         connection, request = self._connection, self._request
         length = response.headers.get("content-length")
         if not self._committed:
-            self._wrote = True
             connection.write_head(request, status, self._answer_headers(response), length=length)
         quota = self._service.pool.find_quota(facts.credential)
         watches = self._route.form is WireForm.RESPONSES
@@ -400,11 +410,12 @@ class Exchange:
         if self._committed:
             self._fail_stream(status, body)
             return
-        self._status, self._wrote = status, True
+        self._status = status
         headers = self._answer_headers(response)
         connection.write_head(request, status, headers, length=str(len(body)))
         connection.write(body)
         connection.write_end(request, raw=True)
+        self._is_told = True
 
     # -- refusals -----------------------------------------------------------------------------------------------
 
@@ -426,12 +437,13 @@ class Exchange:
         if self._committed:
             self._fail_stream(refusal.status, body)
             return
-        self._status, self._wrote = refusal.status, True
+        self._status = refusal.status
         headers = [("content-type", "application/json"), *refusal.headers()]
         headers.append(("x-agentos-waited", f"{self._waited:.3f}"))
         self._connection.write_head(self._request, refusal.status, headers, length=str(len(body)))
         self._connection.write(body)
         self._connection.write_end(self._request, raw=True)
+        self._is_told = True
 
     def _fail_stream(self, status: int, body: bytes) -> None:
         """Tell the client of a failure inside the answer that has begun."""
@@ -439,11 +451,15 @@ class Exchange:
         self._status = status
         self._connection.write_piece(self._request, piece)
         self._connection.write_end(self._request, raw=False)
+        self._is_told = True
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
         service, holder = self._service, self.holder
+        self._is_finished = True
+        if self._phase is ExchangePhase.WAITING:
+            self._lane.leave_pool()
         holder.held -= 1
         service.exchanges.discard(self)
         if self._timer is not None:
@@ -456,7 +472,8 @@ class Exchange:
             if holder.usage_log is not None:
                 holder.usage_log.add_call(None, credential, usage)
         holder.wire.waited += self._waited
-        if self._route.operation is Operation.GENERATE and self._outcome not in ("left", ""):
+        is_call = self._route.operation is Operation.GENERATE and self._outcome not in ("left", "")
+        if is_call and holder.item_id is not None:
             holder.wire.add_call(self._facts.model, size, self._verdict)
         now = service.clock.now()
         seconds = now - self._began

@@ -35,7 +35,7 @@ KEY_OF: Final = {  # variables of a credential's env, and the header that each o
 def select_request_headers(headers: Mapping[str, str], *, identity: bool) -> list[tuple[str, str]]:
     """Return the headers that are sent on. Credentials, cookies and anything unknown stay here.
 
-    *identity*: the answer is a stream, which must not be held back by a compressor.
+    *identity*: the answer must not be compressed. It is a stream, which a compressor would hold back, or begins early.
     """
     passed = [
         (name, value)

@@ -16,7 +16,7 @@ from .admission import Admission, build_hosts, is_loopback
 from .client_connection import GatewayConnection
 from .records import GatewayRequest
 from .service import GatewayService, GatewaySettings
-from .tokens import TokenHolder, TokenTable, new_token
+from .tokens import TokenHolder, TokenTable, new_token, require_strong
 
 if TYPE_CHECKING:
     from ..pool.protocols import GatewayPool
@@ -44,7 +44,7 @@ class Gateway:
         settings: GatewaySettings | None = None,
         on_request: Callable[[GatewayRequest], None] | None = None,
     ) -> None:
-        self.token = new_token() if token is None else token
+        self.token = new_token() if token is None else require_strong(token)
         self.tokens = TokenTable(self.token)
         pool.masker.add(self.token)
         pool.masker.add(self.tokens.stem)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_plus
 
 from ..util.http_server.connection import HttpConnection, HttpDate
 from ..util.http_server.request_body import BodyMemory
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from .refusals import GatewayRefusal
     from .routes import Route
 
+log = logging.getLogger("agentos")
+
+_MOST_URLS: Final = 256
 MEMORY_FOR_BODIES: Final = 256 * 1024 * 1024
 
 
@@ -68,10 +73,10 @@ class GatewayService:
         self.date = HttpDate()
         self.wheel = TimerWheel(loop)
         self.is_draining = False
-        self.record = on_request
+        self._on_request = on_request
         self._transport = transport
         self._loop = loop
-        self._origins: dict[str, Any] = {}
+        self._urls: dict[tuple[str, str], Any] = {}
         from ..transport.httpx_compat import library  # the only optional dependency, imported when it is needed
 
         self._library = library
@@ -89,18 +94,31 @@ class GatewayService:
     ) -> Any:
         """Send a request with a key of the pool; return the provider's answer, its body unread."""
         query = _without_key(request.query)
-        target = f"{route.path}?{query}" if query else route.path
-        origin = self._origins.get(route.origin)
-        if origin is None:
-            origin = self._origins[route.origin] = self._library.URL(route.origin)
         sent = self._library.Request(
             request.method,
-            origin.copy_with(raw_path=target.encode("latin-1")),
+            self._build_url(route.origin, f"{route.path}?{query}" if query else route.path),
             headers=headers,
             stream=self._body_class(request.body),
             extensions={"timeout": self._timeout, **extensions},
         )
         return await self._transport.handle_async_request(sent)
+
+    def _build_url(self, origin: str, target: str) -> Any:
+        """Return the URL of a request. Programs call few addresses, and each is parsed once."""
+        url = self._urls.get((origin, target))
+        if url is None:
+            if len(self._urls) >= _MOST_URLS:
+                self._urls.clear()
+            parsed = self._library.URL(origin).copy_with(raw_path=target.encode("latin-1"))
+            url = self._urls[origin, target] = parsed
+        return url
+
+    def record(self, request: GatewayRequest) -> None:
+        """Record a request. What goes wrong there must not reach its client."""
+        try:
+            self._on_request(request)
+        except Exception as error:  # noqa: BLE001 - the recorder is another's code
+            log.warning("[GATEWAY] a request could not be recorded: %s", type(error).__name__)
 
     def explain(self, error: Exception, provider: str = "") -> GatewayRefusal:
         """Return the answer to a request that failed before the provider answered it."""
@@ -131,4 +149,4 @@ class GatewayService:
 def _without_key(query: str) -> str:
     if "key=" not in query:
         return query
-    return "&".join(part for part in query.split("&") if not part.startswith("key="))
+    return "&".join(part for part in query.split("&") if unquote_plus(part.partition("=")[0]) != "key")

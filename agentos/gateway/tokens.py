@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Final
 from urllib.parse import parse_qsl
@@ -16,7 +15,15 @@ from ..providers.wire_verdict import WireLog
 
 PREFIX: Final = "sk-agentos-"
 MOST_HELD: Final = 64  # requests of one token at once
+_SHORTEST: Final = 16
 _HEADERS: Final = ("x-api-key", "x-goog-api-key", "api-key")
+
+
+def require_strong(token: str) -> str:
+    """Return *token*. Raises ValueError if it is too short, or no header can carry it."""
+    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f"token must be at least {_SHORTEST} letters and digits without blanks")
+    return token
 
 
 def new_token() -> str:
@@ -76,22 +83,16 @@ class TokenTable:
         return self._holders.get(_digest(token))
 
 
-def find_token(headers: Mapping[str, str], query: str) -> str | None:
-    """Return what a request presents as its key, wherever clients put one; None if it presents none."""
+def find_presented(headers: Mapping[str, str], query: str) -> Iterator[str]:
+    """Yield what a request presents as its key, wherever clients put one."""
     for name in _HEADERS:
         if headers.get(name):
-            return headers[name]
+            yield headers[name]
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if value and scheme.lower() == "bearer":
-        return value.strip()
+        yield value.strip()
     if "key=" in query:
-        return next((value for name, value in parse_qsl(query) if name == "key"), None)
-    return None
-
-
-def is_same(one: str, other: str) -> bool:
-    """Compare two tokens in constant time."""
-    return hmac.compare_digest(one.encode(), other.encode())
+        yield from (value for name, value in parse_qsl(query) if name == "key")
 
 
 def is_login(token: str) -> bool:

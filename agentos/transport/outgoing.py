@@ -5,6 +5,7 @@ The SDK's own request never contains a secret, because exceptions carry it and p
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..pool.allowed_hosts import Origin, is_sendable, rewrite_target
@@ -12,6 +13,12 @@ from ..pool.credential import Credential
 from ..pool.secret import Secret
 from .auth_header import put_secret
 from .httpx_compat import find_library
+
+
+@lru_cache(maxsize=256)
+def _readdress(url: Any, origin: Origin, target: bytes) -> Any:
+    """Return *url* at another origin. Programs call few addresses, and each is parsed once."""
+    return url.copy_with(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=target)
 
 
 class OutgoingRequest(NamedTuple):
@@ -47,7 +54,7 @@ def build_outgoing(
     if credential.base_url is not None:
         path, _, query = url.raw_path.partition(b"?")
         origin, target = rewrite_target(credential.base_url, origin, path, query, bases)
-        url = url.copy_with(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=target)
+        url = _readdress(url, origin, target)
         host = url.netloc
     provider = origin.provider or credential.provider
     if provider == "gemini" and b"key=" in url.query:

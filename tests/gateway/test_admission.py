@@ -38,8 +38,17 @@ def test_the_token_is_accepted_in_every_header_for_keys(served: Served, upstream
     assert served.token not in str(sent.head)
 
 
+def test_a_placeholder_beside_the_token_does_no_harm(served: Served) -> None:
+    assert served.ask(headers={"x-api-key": "placeholder"}).status == 200
+
+
+def test_a_weak_token_is_refused(upstream: Provider) -> None:
+    with make_pool(upstream.url) as pool, pytest.raises(ValueError, match="token must be at least 16"):
+        pool.gateway(token="short")
+
+
 def test_the_token_is_accepted_in_the_query_and_not_sent_on(served: Served, upstream: Provider) -> None:
-    path = f"/v1/chat/completions?a=1&key={served.token}&b=2"
+    path = f"/v1/chat/completions?a=1&key={served.token}&b=2&%6bey={served.token}"
 
     assert served.ask(path, headers={"authorization": None}).status == 200
     assert upstream.seen[-1].target == "/v1/chat/completions?a=1&b=2"

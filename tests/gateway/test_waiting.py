@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -191,12 +192,16 @@ def test_white_space_comes_before_the_json_of_a_client_that_accepts_it(
     with make_pool(upstream.url, provider="gemini") as pool, serving(pool) as served:
         lease = pool.acquire()
         with served.connect() as client:
-            agent = {"user-agent": "GeminiCLI-tui/0.61.0/gemini-2.5-flash (linux; x64; terminal)"}
+            agent = {
+                "user-agent": "GeminiCLI-tui/0.61.0/gemini-2.5-flash (linux; x64; terminal)",
+                "accept-encoding": "gzip",
+            }
             client.send(served.request("/v1beta/models/m:generateContent", {"a": 1}, headers=agent))
             assert client.head()[0] == 200
             assert client.piece() == b" "
             lease.release()
             assert json.loads(client.piece()) == {"a": 1}
+    assert upstream.seen[0].headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize(
@@ -306,8 +311,6 @@ def test_a_request_whose_key_opens_soon_enough_waits(pool: CredentialCoordinator
 
 
 def test_draining_serves_what_waits_and_accepts_nothing_new(pool: CredentialCoordinator, upstream: Provider) -> None:
-    import asyncio
-
     with serving(pool) as served:
         lease = pool.acquire()
         with queued(served, 2) as clients:
@@ -341,3 +344,31 @@ def test_closing_ends_what_waits(pool: CredentialCoordinator) -> None:
             closing.join()
         lease.release()
     assert pool.get_available_count() == 1
+
+
+def test_a_request_that_is_ended_before_its_first_step_leaves_nothing(upstream: Provider) -> None:
+    async def end_at_once(pool: CredentialCoordinator) -> tuple[int, list[str]]:
+        outcomes: list[str] = []
+        async with pool.gateway(on_request=lambda request: outcomes.append(request.outcome)) as gateway:
+            service = gateway._service
+            assert service is not None
+            original = exchange.Exchange.begin
+
+            def begin(self: exchange.Exchange) -> None:
+                original(self)
+                self.end()
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(exchange.Exchange, "begin", begin)
+                reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+                head = f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\nx-api-key: {gateway.token}\r\n"
+                writer.write(f"{head}content-length: 2\r\n\r\n{{}}".encode())
+                assert await reader.read() == b""
+                writer.close()
+            while not outcomes:
+                await asyncio.sleep(0)
+            return gateway.open_requests, outcomes
+
+    with make_pool(upstream.url) as pool:
+        assert asyncio.run(end_at_once(pool)) == (0, ["cut off"])
+        assert pool.get_available_count() == 1

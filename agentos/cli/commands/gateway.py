@@ -15,7 +15,13 @@ from ..usage_error import UsageError
 
 def gateway(
     port: Annotated[
-        int, typer.Option("--port", help="The port; else any free one. The same port keeps its token.", metavar="PORT")
+        int,
+        typer.Option(
+            "--port",
+            help="The port; else any free one. The same port keeps its token.",
+            metavar="PORT",
+            show_default=False,
+        ),
     ] = 0,
     socket: Annotated[
         Path | None, typer.Option("--socket", help="Listen on this unix socket too.", metavar="PATH")

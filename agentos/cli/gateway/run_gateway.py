@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...providers.signal import PARKED_FROM
 from ..usage_error import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _open_process(
         "credentials": [describe_credential(key.credential) for key in request.keys],
         "store": resolve_address(request.option("store"), os.environ, where=request.where.get("store", "--store")),
         "max_wait": request.option("max_wait"),
-        "park_after": request.option("park_after"),
+        "park_after": find_park_after(request),
         "port": 0,
         "token": None,
     }
@@ -79,9 +80,13 @@ def _open_process(
     return process
 
 
+def find_park_after(request: RunRequest) -> float | None:
+    """Return after how many seconds a request is not held: as typed, or what ``--no-wait`` means."""
+    typed: float | None = request.option("park_after")
+    return PARKED_FROM if typed is None and request.option("no_wait") else typed
+
+
 def _make_gateway(
     request: RunRequest, pool: CredentialCoordinator, on_request: Callable[[GatewayRequest], None]
 ) -> Gateway:
-    return pool.gateway(
-        max_wait=request.option("max_wait"), park_after=request.option("park_after"), on_request=on_request
-    )
+    return pool.gateway(max_wait=request.option("max_wait"), park_after=find_park_after(request), on_request=on_request)

@@ -245,3 +245,37 @@ def test_the_driver_is_not_dumpable_and_its_commands_are(place: Place) -> None:
 
     assert [line["value"] for line in place.results("function")] == [0]
     assert [line["value"]["stdout"].strip() for line in place.results("command")] == ["1"]
+
+
+def test_a_gateway_killed_in_mid_stream_is_replaced_at_the_same_address(place: Place) -> None:
+    with Simulator(equal_keys(KEYS, rpm=6000, latency=Latency(3.0, 0.0))) as slow:
+        program, facts = start_gateway(with_keys(place, slow), "--slots", "1")
+        body = b'{"model": "m", "stream": true, "messages": []}'
+        head = f"host: localhost\r\nx-api-key: {facts['token']}\r\ncontent-length: {len(body)}\r\n"
+        clients = [socket.create_connection(("127.0.0.1", facts["port"]), timeout=60) for _ in range(KEYS)]
+        for client in clients:
+            client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n".encode() + body)
+        for client in clients:
+            assert client.recv(9) == b"HTTP/1.1 "  # the stream has begun: every key is in use
+        program.process.kill()
+        for client in clients:
+            assert b"[DONE]" not in _read_to_end(client)
+        program.end()
+
+        again, same = start_gateway(place, "--slots", "1", "--port", str(facts["port"]))
+
+        assert (same["url"], same["token"]) == (facts["url"], facts["token"])
+        assert ask(same)[0] == 200  # with a key that the killed one had
+        again.signal(signal.SIGTERM)
+        again.ended()
+
+
+def _read_to_end(client: socket.socket) -> bytes:
+    data = b""
+    with client:
+        try:
+            while piece := client.recv(65536):
+                data += piece
+        except ConnectionError:
+            pass
+    return data
