@@ -1,6 +1,6 @@
 """Record what each real program prints in each situation: ``python -m tests.agents.record_transcripts [PROGRAM...]``.
 
-Each file has the exit code, both outputs and, for codex, its session file. Names of folders, keys and user names are
+Each file has the exit code, the standard output and, for codex, its session file. Names of folders, keys and user names are
 replaced.
 """
 
@@ -63,7 +63,6 @@ def record(name: str, situation: str) -> None:
         "calls": [each.status for each in kept.generations()],
         "recorded_at": round(began, 3),
         "stdout": [_shorten(line) for line in clean(ended.stdout).splitlines()],
-        "stderr": clean(ended.stderr)[:6_000].splitlines(),
     }
     if files:
         found["files"] = {file: [_shorten(line) for line in clean(text).splitlines()] for file, text in files.items()}
