@@ -283,7 +283,7 @@ def start_litellm(ends: ExitStack, provider: str) -> dict[str, Any] | None:
     config = Path(folder, "config.yaml")
     config.write_text(
         f"model_list:\n  - model_name: {MODEL}\n    litellm_params:\n      model: openai/{MODEL}\n"
-        f"      api_base: {provider}/v1\n      api_key: x\n"
+        f"      api_base: {provider}/v1\n      api_key: x\ngeneral_settings:\n  master_key: {KEY}\n"
     )
     environ = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
     process = ends.enter_context(
@@ -301,7 +301,7 @@ def start_litellm(ends: ExitStack, provider: str) -> dict[str, Any] | None:
     except OSError:
         print("LiteLLM: it does not listen, left out")
         return None
-    return {"url": f"http://127.0.0.1:{port}", "token": "x", "pid": process.pid}
+    return {"url": f"http://127.0.0.1:{port}", "token": KEY, "pid": process.pid}
 
 
 # -- measurements ---------------------------------------------------------------------------------------------------
