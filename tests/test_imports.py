@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent / "agentos"
 
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
-    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator"},
+    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "page"},
+    "page": {"runs"},
     "workflows": {"runs", "providers", "pool", "stores", "transport"},
     "transport": {"providers", "pool"},
     "testing": {"workflows", "runs", "providers", "pool"},

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..terminal.progress_mode import Reporter
     from .key_monitor import KeyMonitor
     from .request import RunRequest
+    from .speed_recorder import SpeedFacts
 
 # With --no-wait, a longer cooldown is not waited for; the pool calls such a key parked.
 _PARKED_FROM = 600.0
@@ -78,6 +79,7 @@ class _Session:
         self._records: SessionRecords | None = None
         self._owned: RunFolder
         self._has_printed_summary = False
+        self._held = False  # the journal cannot be written for now
         self._elsewhere: dict[str, Any]
         self._reporter: Reporter
         self._outputs: OutputCapture
@@ -172,6 +174,24 @@ class _Session:
     def _last_line(self, item_id: str) -> str | None:
         return self._outputs.last_line(item_id)
 
+    def _speed_facts(self) -> SpeedFacts | None:
+        """Return what decides the speed now; None before the run begins."""
+        from ...runs.display.speed import WorkerCounts
+        from .speed_recorder import SpeedFacts
+
+        coordinator = self._coordinator
+        if coordinator is None or coordinator.stats is None:
+            return None
+        workers = WorkerCounts(self._request.parallel, len(coordinator.get_running()), coordinator.get_waiting())
+        return SpeedFacts(
+            coordinator.stats,
+            () if self._watch is None else self._watch.rows(),
+            workers,
+            held=self._held,
+            offline=coordinator.stats.unreachable_since is not None,
+            on_cluster=self._request.engine is not None,
+        )
+
     def _on_key_change(self, name: str, state: str, until: float | None, why: str) -> None:
         if self._records is not None:
             self._records.on_key_change(name, state, until, why)
@@ -186,6 +206,8 @@ class _Session:
             self._forecast.note(event)
         self._reporter(event)
         self._has_printed_summary = event.kind == "run_finished"
+        if event.kind in ("held", "going_on"):
+            self._held = event.kind == "held"
         if self._records is not None:
             self._records.on_event(event)
         if self._watch is not None and event.kind == "item_limited":
@@ -252,6 +274,11 @@ class _Session:
         if self._watch is not None:
             self._watch.start()
             self._ends.callback(self._watch.close)
+        from .speed_recorder import SpeedRecorder
+
+        recorder = SpeedRecorder(self._speed_facts, self._records.write_record)
+        recorder.start()
+        self._ends.callback(recorder.close)
 
     def _new_coordinator(self, command: Command | None) -> ParallelCoordinator:
         from ...workflows.parallel import ParallelCoordinator

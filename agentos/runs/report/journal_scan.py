@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from ...costs.usage import NO_USAGE, Usage
 from ..core.states import Trouble
@@ -31,11 +31,42 @@ _WALK: Final = (
     "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end, "
     "case when kind = 'failed' then detail ->> '$.traceback' end, "
     "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end, usage, "
-    "case when kind = 'done' then flags ->> '$.redacted' end, kind = 'done' and detail is not null "
+    "case when kind = 'done' then flags ->> '$.redacted' end, kind = 'done' and detail is not null, attempt "
     "from entries where seq <= ? order by seq"
 )
-_REFUSED: Final = f"select item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
+_REFUSED: Final = f"select seq, item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
 _ENDS_ATTEMPT: Final = frozenset({"done", "failed", "retry", "limited", "interrupted"})
+
+
+class EntryCollector(Protocol):
+    """Takes the items and attempts that a scan meets, for a report that lists them."""
+
+    def add_entry(
+        self,
+        item: str,
+        state: RecordedState | None,
+        seq: int,
+        at: float,
+        kind: str,
+        token: int | None,
+        number: int | None,
+        credential: str | None,
+        duration: float | None,
+        error: str | None,
+        trouble: str | None,
+        usage: str | None,
+        cause: int | None,
+    ) -> None:
+        """Take an entry of *item*; *state* is that of the item if this entry decides it, else None.
+
+        *cause* is the number of the failure's group in ``JournalScan.causes``, if there is one.
+        """
+
+    def add_refused(self, seq: int, item: str, error: str | None, cause: int | None) -> None:
+        """Take an item that failed because its id was taken."""
+
+    def add_not_begun(self, item: str) -> None:
+        """Take a planned item without any entry."""
 
 
 @dataclass(slots=True)
@@ -68,9 +99,13 @@ class KeyTotals:
 
 
 class JournalScan:
-    """Totals over the intact entries of a journal. Of unfinished items, up to *ids* ids are kept for each state."""
+    """Totals over the intact entries of a journal. Of unfinished items, up to *ids* ids are kept for each state.
 
-    def __init__(self, contents: JournalContents, ids: int) -> None:
+    *collector* gets every item and attempt.
+    """
+
+    def __init__(self, contents: JournalContents, ids: int, collector: EntryCollector | None = None) -> None:
+        self.collector = collector
         self.known: KnownItems = contents.known
         self.sessions: list[SessionTotals] = []
         self.keys: dict[str, KeyTotals] = {}
@@ -103,9 +138,11 @@ class JournalScan:
         """Scan all entries; call it once."""
         for row in connection.execute(_WALK, (self._last,)):
             self._add_entry(*row)
-        for item, error in connection.execute(_REFUSED, (self._last,)):
+        for seq, item, error in connection.execute(_REFUSED, (self._last,)):
             self.refused += 1
-            self.causes.add(item, error, None)
+            cause = self.causes.add(item, error, None)
+            if self.collector is not None:
+                self.collector.add_refused(seq, item, error, cause)
         plan = Plan(connection, self._last)
         if plan:
             self.never_begun = 0
@@ -115,6 +152,8 @@ class JournalScan:
                     if hit is None:
                         self.never_begun += 1
                         self._keep(RecordedState.PENDING, item_id)
+                        if self.collector is not None:
+                            self.collector.add_not_begun(item_id)
         return self
 
     def _add_entry(
@@ -135,6 +174,7 @@ class JournalScan:
         usage: str | None,
         redacted: int | None,
         not_json: int,
+        number: int | None,
     ) -> None:
         if item is None:
             self._add_event(at, kind, detail)
@@ -165,13 +205,18 @@ class JournalScan:
             self.durations.append(duration or 0.0)
             self.redacted += bool(redacted)
             self.not_json += not_json
+        cause = None
         if kind in ("done", "failed", "duplicate"):
             if session is not None:
                 session.finished += 1
             if state is RecordedState.FAILED:
-                self.causes.add(item, error, detail, place, code, traceback)
+                cause = self.causes.add(item, error, detail, place, code, traceback)
         elif state is not None:
             self._keep(state, item)
+        if self.collector is not None:
+            self.collector.add_entry(
+                item, state, seq, at, kind, token, number, credential, duration, error, trouble, usage, cause
+            )
 
     def _add_event(self, at: float, kind: str, detail: str | None) -> None:
         if kind == "session":

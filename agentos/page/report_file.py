@@ -1,0 +1,126 @@
+"""Write the report of a run: one HTML file with all its data, which needs no network."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..runs.exports.event_log import EVENTS_NAME, read_events
+from ..runs.report.run_report import RunReport, scan_run
+from .head_facts import HeadFacts, build_head, format_instant
+from .html_page import build_report_page
+from .item_columns import ItemColumns
+from .key_periods import read_key_periods
+from .packing import PackedColumns
+from .previews import read_texts
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """Everything about a run that its page shows; ``packed`` is the block for the scripts."""
+
+    report: RunReport
+    head: HeadFacts
+    packed: bytes
+    columns: ItemColumns
+
+
+def read_page_data(folder: Path, *, wall: Callable[[], float] = time.time) -> PageData:
+    """Read the run in *folder*. Raises JournalUnavailable if it has no journal, JournalDamaged if none can be read."""
+    now = wall()
+    report, tally = scan_run(folder, ItemColumns, wall=lambda: now)
+    columns = tally.collector
+    assert isinstance(columns, ItemColumns)  # noqa: S101 - for the type checker: it made one
+    columns.renumber_causes(tally.causes.list_numbers())
+    head = build_head(report, now)
+    packed = _pack(report, head, columns, folder, now)
+    return PageData(report, head, packed, columns)
+
+
+def write_report(folder: Path, target: Path, *, wall: Callable[[], float] = time.time) -> RunReport:
+    """Write the page of the run in *folder* to *target*, replacing it at once. Raises OSError besides."""
+    data = read_page_data(folder, wall=wall)
+    target = Path(os.path.realpath(target))  # the file behind a link is replaced, not the link
+    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".new")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(build_report_page(data.head, data.packed, format_instant(wall())))
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(draft, 0o666 & ~umask)
+        os.replace(draft, target)
+    except BaseException:
+        os.unlink(draft)
+        raise
+    return data.report
+
+
+def write_page(folder: Path, stream: TextIO, *, wall: Callable[[], float] = time.time) -> None:
+    """Write the page of the run in *folder* to *stream*."""
+    data = read_page_data(folder, wall=wall)
+    stream.writelines(build_report_page(data.head, data.packed, format_instant(wall())))
+
+
+def _pack(report: RunReport, head: HeadFacts, columns: ItemColumns, folder: Path, now: float) -> bytes:
+    began = report.sessions[0].started_at if columns.began is None and report.sessions else columns.began
+    started = now if began is None else began
+    ended_at = report.sessions[-1].ended_at if report.sessions else None
+    last = now if ended_at is None else ended_at
+
+    def relative(at: float) -> int:
+        return round((at - started) * 1000)
+
+    periods = [
+        [name, state, relative(since), relative(until), why]
+        for name, state, since, until, why in read_key_periods(read_events(folder / EVENTS_NAME), last)
+    ]
+    keys = columns.keys
+    keys += [name for name in dict.fromkeys(each[0] for each in periods) if name not in keys]
+    bounds = [
+        [relative(each.since), relative(each.until), each.by, each.parallel, each.running]
+        for each in report.bounds.periods
+    ]
+    facts: dict[str, Any] = {
+        "format": 1,
+        "report": _list_numbers(report),
+        "head": head.as_json(),
+        "began": round(started * 1000),
+        "last": max(1, relative(last)),
+        "keys": keys,
+        "periods": periods,
+        "bounds": bounds,
+        "error_texts": columns.earlier.texts,
+        "texts": read_texts(folder, columns).as_json(),
+    }
+    return pack_columns(columns).compress(facts)
+
+
+def _list_numbers(report: RunReport) -> dict[str, Any]:
+    """Return the report as ``agentos show --json`` has it, without the long texts of failures: the head has those."""
+    facts = report.as_json()
+    long = ("text", "error", "traceback")
+    facts["failures"] = [{name: fact for name, fact in each.items() if name not in long} for each in facts["failures"]]
+    facts["retry_cause"] = None
+    return facts
+
+
+def pack_columns(columns: ItemColumns) -> PackedColumns:
+    """Return the columns of items and earlier attempts as parts of a block."""
+    packed = PackedColumns()
+    packed.add_text("ids", columns.ids.encode(), len(columns))
+    packed.add_numbers("state", columns.state)
+    packed.add_numbers("key", columns.key)
+    packed.add_numbers("attempts", columns.attempts)
+    packed.add_numbers("ended", columns.ended, delta=True)
+    packed.add_numbers("duration", columns.duration)
+    packed.add_numbers("tokens", columns.tokens)
+    packed.add_numbers("cause", columns.cause)
+    earlier = columns.earlier
+    for name in ("item", "kind", "number", "key", "ended", "duration", "trouble", "text"):
+        packed.add_numbers(f"earlier.{name}", getattr(earlier, name), delta=name == "ended")
+    return packed
