@@ -234,6 +234,12 @@ def run(
     joblog: Annotated[
         str | None, typer.Option(help="Write a table of what ran, as GNU parallel does.", metavar="FILE")
     ] = None,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            help="At the end, also after Ctrl-C, write the run as one HTML file. See agentos report.", metavar="FILE"
+        ),
+    ] = None,
     progress: Annotated[
         str | None,
         typer.Option(
@@ -315,6 +321,7 @@ def run(
             "results": results,
             "no_item": no_item,
             "joblog": joblog,
+            "report": report,
             "progress": "bar" if bar else progress,
             "dir": dir,
         },

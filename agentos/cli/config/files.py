@@ -270,7 +270,7 @@ def _find_harm(name: str, value: Any, folder: Path) -> str | None:
     if name == "store":
         path = value.removeprefix(_IN_A_FILE) if value.startswith(_IN_A_FILE) else None
     else:
-        path = value if name in ("dir", "results", "joblog") else None
+        path = value if name in ("dir", "results", "joblog", "report") else None
     if path is None or _is_within(folder, path):
         return None
     return "leads out of the folder of this file: its author could have files written there"

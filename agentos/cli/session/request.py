@@ -39,7 +39,7 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 _DEFAULT_PARALLEL = 3
 _NO_KEYS = "none"  # run without credentials even if agentos.toml has some
-_PATHS = ("dir", "results", "joblog")
+_PATHS = ("dir", "results", "joblog", "report")
 
 
 @dataclass(frozen=True, slots=True)

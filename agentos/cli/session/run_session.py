@@ -398,6 +398,8 @@ class _Session:
             self._print(f"agentos: {records.error}\n")
         if code is ExitCode.OK and (output_errors or records.error is not None):
             code = ExitCode.OUTPUT
+        if raised_by_signal is None and not self._write_report() and code is ExitCode.OK:
+            code = ExitCode.OUTPUT
         if refused is not None:
             self._print(f"agentos: {self._masked(str(refused.__cause__ or refused))}\n")
         request = self._request
@@ -416,6 +418,24 @@ class _Session:
             words += build_next_steps(stats, code, name=name, again=again, retry=retry, retried=retried)
             self._print("".join(f"{line}\n" for line in words))
         return int(code)
+
+    def _write_report(self) -> bool:
+        """Write the page that ``--report`` asks for; return False if it cannot be written, and say so."""
+        target = self._request.option("report")
+        if target is None:
+            return True
+        from pathlib import Path
+
+        from ...page.report_file import write_report
+
+        try:
+            write_report(self._owned.folder.path, Path(target))
+        except (OSError, AgentOSError) as error:
+            reason = getattr(error, "strerror", None) or self._masked(str(error))
+            self._print(f"agentos: the report cannot be written to {target}: {reason}\n")
+            return False
+        self._print(f"report: {target}\n" if self._request.option("progress") not in ("none", "json") else "")
+        return True
 
     def _build_folder_option(self) -> str:
         """Return the ``--dir`` option that other commands need to find the run, if it was typed."""
