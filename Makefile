@@ -7,7 +7,7 @@ BENCH_VENV := .venv-bench
 unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo pictures test check bench crash fuzz soak format clean
+.PHONY: demo pictures test browser test-browser check bench crash fuzz soak format clean
 
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
@@ -22,6 +22,13 @@ TEST_PROCESSES ?= 3
 test: $(VENV)/dev.stamp
 	$(VENV)/bin/python tests/redis_program.py
 	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
+
+# The page in a real browser, which needs Chromium: Debian's package, fetched as root if there is none.
+browser: $(VENV)/browser.stamp
+	$(VENV)/bin/python -m tests.browser.programs
+
+test-browser: $(VENV)/browser.stamp
+	$(VENV)/bin/python -m pytest -q -p no:randomly tests/browser/*_page.py $(PYTEST_ARGS)
 
 check: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .
@@ -84,6 +91,11 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python $(PIP) install --editable '.[dev]'
+	touch $@
+
+$(VENV)/browser.stamp: $(VENV)/dev.stamp
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python $(PIP) install --editable '.[dev,browser]'
+	$(VENV)/bin/python -m tests.browser.programs
 	touch $@
 
 $(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from array import array
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from ..runs.journal.entry_kinds import RecordedState
 
@@ -20,7 +20,6 @@ NO_ITEM: Final = 0xFFFFFFFF
 _CODE_OF_STATE: Final = {state: code for code, state in enumerate(RecordedState)}
 _CODE_OF_END: Final = {kind: code for code, kind in enumerate(ENDS)}
 _CODE_OF_TROUBLE: Final = {word: code for code, word in enumerate(TROUBLES)}
-_FIGURES: Final = ("input", "output", "cache_read", "cache_write")
 _MOST: Final = 0xFFFFFFFF
 _TEXTS: Final = 2_000  # distinct errors of earlier attempts
 _LONGEST_ERROR: Final = 200  # characters
@@ -67,14 +66,16 @@ class ItemColumns:
         duration: float | None,
         error: str | None,
         trouble: str | None,
-        usage: str | None,
+        usage: Mapping[str, Any] | None,
         cause: int | None,
     ) -> None:
         """Take an entry of the journal, as JournalScan passes it on."""
         if self.began is None:
             self.began = at
-        ended = min(_MOST, max(0, round((at - self.began) * 1000)))
-        lasted = min(_MOST, round((duration or 0.0) * 1000))
+        ended = int((at - self.began) * 1000 + 0.5)
+        lasted = int(duration * 1000 + 0.5) if duration else 0
+        if not (0 <= ended <= _MOST and 0 <= lasted <= _MOST):  # the clock was set, or it ran for seven weeks
+            ended, lasted = min(_MOST, max(0, ended)), min(_MOST, max(0, lasted))
         key = self._key_numbers.get(credential)
         if key is None:
             key = self._add_key(credential)
@@ -246,10 +247,10 @@ class IdText:
             self._ids.clear()
 
 
-def _sum_tokens(usage: str) -> int:
+def _sum_tokens(usage: Mapping[str, Any]) -> int:
     """Return the tokens of an item from the journal's column; 0 if it is not one."""
     try:
-        found = json.loads(usage)
-        return min(_MOST, max(0, sum(int(found[name]) for name in _FIGURES)))
+        total = int(usage["input"] + usage["output"] + usage["cache_read"] + usage["cache_write"])
     except (ValueError, TypeError, LookupError, OverflowError):
         return 0
+    return min(_MOST, max(0, total))

@@ -24,7 +24,7 @@ _LOG_END: Final = 4 * 1024  # bytes
 BUDGET: Final = 1024 * 1024  # bytes of UTF-8 for each kind of text
 _READ: Final = 600  # characters of JSON from which a preview is made
 _PAGE: Final = 1_000
-_SHORTEST: Final = 24  # bytes that a preview takes at least, with its marks in JSON
+_SHORTEST: Final = 24  # bytes of a log that are worth reading it
 
 _TEXTS: Final = (
     f"select e.seq, e.item, substr(e.content, 1, {_READ}), substr(e.value, 1, {_READ}), "  # noqa: S608 (constants)
@@ -60,11 +60,12 @@ def read_texts(folder: Path, columns: ItemColumns) -> ItemTexts:
         for row, item, content, value, error, text in _read_rows(folder, columns):
             preview = (make_preview(content), make_preview(value) or make_preview(text, is_json=False))
             cost = _count_bytes(*preview)
-            if cost <= left["preview"] and any(preview):
+            fits = cost <= left["preview"]
+            if fits and any(preview):
                 left["preview"] -= cost
                 texts.previews[row] = preview
             if columns.state[row] != failed:
-                if left["preview"] < _SHORTEST:
+                if not fits:
                     break
                 continue
             _put(texts.errors, row, shorten(clean_text(error or ""), _ERROR), left, "error")

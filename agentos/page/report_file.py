@@ -90,7 +90,7 @@ def _pack(report: RunReport, head: HeadFacts, columns: ItemColumns, folder: Path
         "report": _list_numbers(report),
         "head": head.as_json(),
         "began": round(started * 1000),
-        "last": max(1, relative(last)),
+        "last": max(1, relative(last), max(columns.ended, default=0)),  # the clock may have been set back
         "keys": keys,
         "periods": periods,
         "bounds": bounds,

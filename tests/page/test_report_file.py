@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ from agentos.page import previews
 from agentos.page.item_columns import ENDS, STATES
 from agentos.page.previews import make_preview
 from agentos.page.report_file import write_report
-from agentos.runs.journal import Journal, encode_row
 from agentos.runs.report.run_report import build_report
 
 from ..runs.journal.journal_helpers import flip_bit
 from ..runs.sample_runs import SECRETS, Child, card, crashed, events, run, stop_after
+from .recorded_rows import ROWS, write_rows
 from .report_reader import all_bytes, read_data
 
 HOSTILE = '</script><img src=x onerror="alert(1)">\x1b[31mred\x1b[0m \u202edrow\u202c שלום'
@@ -42,37 +41,6 @@ def numbers(folder: Path) -> dict[str, Any]:
         for name in ("text", "error", "traceback"):
             del failure[name]
     return {**told, "retry_cause": None}
-
-
-def write_rows(folder: Path, *rows: tuple[Any, ...]) -> None:
-    """A closed journal with these rows: kind, item, token, attempt, key, duration, error and its facts."""
-    folder.mkdir()
-    journal = Journal.open(folder, worker="work", total=len({row[1] for row in rows}))
-    writer = journal.writer(on_committed=id, on_trouble=id, on_lost=id)
-    began = time.time()
-    for place, (kind, item, token, attempt, key, duration, error, facts) in enumerate(rows, 1):
-        detail = None if facts is None else json.dumps(facts)
-        writer.put(
-            encode_row(
-                began + place, kind, item, token, attempt, key, duration, error=error, detail=detail, usage=USAGE
-            )
-        )
-    assert journal.close(60)
-
-
-LIMITED = {"type": "RateLimited", "trouble": "limited"}
-TIMEOUT = {"type": "ReadTimeout", "trouble": "unreachable"}
-FAILURE = {"type": "KeyError", "place": "work.py:12 in ask", "traceback": "Traceback ..."}
-USAGE = '{"input": 10, "output": 5, "cache_read": 0, "cache_write": 0, "reasoning": 0, "keys": {"k-1": {"input": 10}}}'
-ROWS = (
-    ("limited", "slow", 1, 1, "k-1", 0.5, "429", LIMITED),
-    ("done", "a", 2, 1, "k-2", 1.5, None, None),
-    ("retry", "slow", 3, 1, "k-1", 0.25, "no answer", TIMEOUT),
-    ("failed", "bad-1", 4, 1, "k-2", 0.75, "'x'", FAILURE),
-    ("done", "slow", 5, 2, "k-2", 2.0, None, None),
-    ("failed", "bad-2", 6, 1, "k-1", 0.5, "'y'", FAILURE),
-    ("interrupted", "cut", 7, 1, "k-1", 0.5, None, None),
-)
 
 
 def test_every_number_equals_that_of_show(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import json
 import sqlite3
 from array import array
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from ...costs.usage import NO_USAGE, Usage
+from ...costs.usage import Usage, UsageTotals
 from ..core.states import Trouble
-from ..exports.usage_column import parse_key_usage
 from ..journal.entry_kinds import RecordedState
 from ..journal.entry_text import replace_surrogates
 from ..journal.known_items import KnownItems
@@ -54,11 +54,12 @@ class EntryCollector(Protocol):
         duration: float | None,
         error: str | None,
         trouble: str | None,
-        usage: str | None,
+        usage: Mapping[str, Any] | None,
         cause: int | None,
     ) -> None:
         """Take an entry of *item*; *state* is that of the item if this entry decides it, else None.
 
+        *usage* has the tokens of the item so far, as ``Usage.to_json`` names them; what was edited may be anything.
         *cause* is the number of the failure's group in ``JournalScan.causes``, if there is one.
         """
 
@@ -95,7 +96,7 @@ class KeyTotals:
     seconds: float = 0.0
     rejected: int = 0
     unreachable: int = 0
-    usage: Usage = NO_USAGE
+    used: UsageTotals = field(default_factory=UsageTotals)
 
 
 class JournalScan:
@@ -113,7 +114,7 @@ class JournalScan:
         self.retry_causes = FailureCauses()
         self.unanswered = 0  # attempts that timed out or got no answer
         self.durations = array("d")  # of done items
-        self.usage = NO_USAGE  # of all attempts
+        self._used = UsageTotals()  # of all attempts
         self.redacted = 0  # values from which a secret was removed
         self.not_json = 0  # values of which there is only the repr
         self.ends: Counter[str] = Counter()
@@ -129,6 +130,11 @@ class JournalScan:
     @property
     def attempts(self) -> int:
         return self.ends.total() + len(self._open) + self._cut_off
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that all attempts used."""
+        return self._used.read()
 
     def count_interrupted(self, *, running: bool) -> int:
         """Return the number of interrupted attempts; *running*: those of the last session may still end."""
@@ -179,8 +185,7 @@ class JournalScan:
         if item is None:
             self._add_event(at, kind, detail)
             return
-        if usage is not None:
-            self._add_usage(usage)
+        figures = None if usage is None else self._add_usage(usage)
         session = self.sessions[-1] if self.sessions else None
         if session is not None:
             session.last_at = at
@@ -215,7 +220,7 @@ class JournalScan:
             self._keep(state, item)
         if self.collector is not None:
             self.collector.add_entry(
-                item, state, seq, at, kind, token, number, credential, duration, error, trouble, usage, cause
+                item, state, seq, at, kind, token, number, credential, duration, error, trouble, figures, cause
             )
 
     def _add_event(self, at: float, kind: str, detail: str | None) -> None:
@@ -249,12 +254,23 @@ class JournalScan:
         key.rejected += trouble == Trouble.REJECTED
         key.unreachable += trouble == Trouble.UNREACHABLE
 
-    def _add_usage(self, text: str) -> None:
-        for name, usage in parse_key_usage(text).items():
-            self.usage += usage
+    def _add_usage(self, text: str) -> Mapping[str, Any] | None:
+        """Add what an attempt used, by key; return the figures of its item so far."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return None  # edited by hand
+        if not isinstance(found, dict):
+            return None
+        by_key = found.get("keys")
+        for name, figures in by_key.items() if isinstance(by_key, dict) else ():
+            self._used.add(figures)
             if name:
-                key = self.keys.setdefault(name, KeyTotals())
-                key.usage += usage
+                key = self.keys.get(name)
+                if key is None:
+                    key = self.keys[name] = KeyTotals()
+                key.used.add(figures)
+        return found
 
     def _keep(self, state: RecordedState, item_id: str) -> None:
         ids = self.unfinished.setdefault(state, [])

@@ -341,7 +341,7 @@ def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime, key_time: KeyTime
             waiting.by_key.get(name, 0.0),
             key.rejected,
             key.unreachable,
-            key.usage,
+            key.used.read(),
             key_time.cooling.get(name, 0.0),
         )
         for name in names
