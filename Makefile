@@ -12,10 +12,11 @@ PIP := -m pip --disable-pip-version-check --quiet
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
 
-# The pictures of the README.
-pictures: $(VENV)/run.stamp
+# The pictures of the README and of docs/report.md.
+pictures: $(VENV)/browser.stamp
 	$(VENV)/bin/python examples/live_picture.py
 	$(VENV)/bin/python examples/show_picture.py
+	$(VENV)/bin/python examples/report_picture.py
 
 # In three processes: many tests wait for processes, signals or the clock, and two cores have room for that.
 TEST_PROCESSES ?= 3

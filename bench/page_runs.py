@@ -6,6 +6,7 @@ import heapq
 import json
 import os
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from agentos.runs.journal.entry_text import encode_row
 
 KEYS = 8
 SLOTS = 4
-BEGAN = 1_794_000_000.0
 _TRACEBACK = "Traceback (most recent call last):\n  File 'work.py', line 12, in ask\n    raise KeyError(name)\nKeyError"
 
 
@@ -23,27 +23,28 @@ def write_run(folder: Path, items: int) -> None:
     folder.mkdir(parents=True)
     journal = Journal.open(folder, worker="bench", total=items)
     writer = journal.writer(on_committed=_ignore, on_trouble=_ignore, on_lost=_ignore)
+    began = time.time() - 1.3 * items / (KEYS * SLOTS)
     for start in range(0, items, 1_000):  # as the plan of a list is written
         ids = [f"item-{number:07d}" for number in range(start, min(items, start + 1_000))]
         whole = f"{items:016x}" if start + 1_000 >= items else None
-        writer.put(encode_row(BEGAN, "plan", fingerprint=whole, detail=json.dumps(ids)))
-    for row in _build_rows(items):
+        writer.put(encode_row(began, "plan", fingerprint=whole, detail=json.dumps(ids)))
+    for row in _build_rows(items, began):
         writer.put(row)
         if writer_is_full(writer):
             writer.flush()
     writer.close(600)
-    _write_events(folder, items)
+    _write_events(folder, items, began)
 
 
 def writer_is_full(writer: object) -> bool:
     return len(writer._queue) > 20_000  # type: ignore[attr-defined]
 
 
-def _build_rows(items: int) -> Iterator[str]:
+def _build_rows(items: int, began: float) -> Iterator[str]:
     """Yield the rows in the order in which attempts end: each slot starts the next item when it is free."""
     chance = random.Random(23)
     running: list[tuple[float, int, int, list[str]]] = [
-        (BEGAN + 1.0, -slot, slot % KEYS, []) for slot in range(KEYS * SLOTS)
+        (began + 1.0, -slot, slot % KEYS, []) for slot in range(KEYS * SLOTS)
     ]
     heapq.heapify(running)
     token = 0
@@ -89,12 +90,12 @@ def _build_item(chance: random.Random, number: int, now: float, key: str, token:
     return now, rows
 
 
-def _write_events(folder: Path, items: int) -> None:
+def _write_events(folder: Path, items: int, began: float) -> None:
     length = items / (KEYS * SLOTS) * 1.2
     with open(folder / "events.jsonl", "w", encoding="utf-8") as file:
         os.chmod(file.fileno(), 0o600)
         for number in range(min(2_000, int(length) // 30 + 1)):
-            since = BEGAN + number * 30.0
+            since = began + number * 30.0
             word = ("workers", "quota", "slots")[number // 5 % 3]
             event = {"at": since + 30, "kind": "bound", "since": since, "until": since + 30, "parallel": 32}
             file.write(json.dumps({**event, "running": 20.0, "by": {word: 30.0}, "idle": {word: 12.0}}) + "\n")

@@ -186,8 +186,8 @@ def _build_cards(report: RunReport) -> Iterator[HeadCard]:
         yield HeadCard("Tokens", f"{usage.total:,}", f"{usage.total - usage.output:,} in, {usage.output:,} out")
     if report.durations is not None:
         times = report.durations
-        spread = f"p95 {format_duration(times.p95)}, max {format_duration(times.longest)}"
-        yield HeadCard("Item, p50", format_duration(times.p50), spread)
+        spread = f"p50; p95 {format_duration(times.p95)}, max {format_duration(times.longest)}"
+        yield HeadCard("Item duration", format_duration(times.p50), spread)
     if report.limited or report.keys:
         yield HeadCard("Rate-limited", f"{report.limited:,}", f"of {report.attempts:,} attempts")
 

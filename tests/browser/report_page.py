@@ -167,7 +167,7 @@ def test_search_filters_sort_and_pages_find_items(sample: Path, open_page: OpenP
 
 def test_a_click_on_a_bar_opens_its_item_with_its_attempts(sample: Path, open_page: OpenPage) -> None:
     page = open_page(write(sample))
-    place: dict[str, Any] = page.evaluate(
+    place: Any = page.evaluate(
         """() => {
           const {timeline, data} = agentosPage, {lanes} = timeline;
           const row = data.find("bad-1"), bar = Array.from(lanes.item).indexOf(row);

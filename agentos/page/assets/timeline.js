@@ -387,7 +387,10 @@ class Timeline {
     for (; at <= end; at += step) {
       const x = this.toX(at, width);
       context.fillStyle = palette.grid;
-      context.fillRect(Math.round(x), 0, 1, this.height);
+      context.fillRect(Math.round(x), 0, 1, AXIS + SPEED);
+      context.globalAlpha = 0.3; // over the bars
+      context.fillRect(Math.round(x), AXIS + SPEED, 1, this.height);
+      context.globalAlpha = 1;
       context.fillStyle = palette.quiet;
       const moment = began + at;
       let text = step < 1000 ? `${formatClock(moment)}.${Math.floor(new Date(moment).getMilliseconds() / 100)}` : formatClock(moment, step < 60000);

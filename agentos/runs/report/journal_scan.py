@@ -35,6 +35,7 @@ _WALK: Final = (
     "from entries where seq <= ? order by seq"
 )
 _REFUSED: Final = f"select seq, item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
+_decode: Final = json.JSONDecoder().raw_decode  # without the checks of json.loads, which take as long
 _ENDS_ATTEMPT: Final = frozenset({"done", "failed", "retry", "limited", "interrupted"})
 
 
@@ -114,7 +115,7 @@ class JournalScan:
         self.retry_causes = FailureCauses()
         self.unanswered = 0  # attempts that timed out or got no answer
         self.durations = array("d")  # of done items
-        self._used = UsageTotals()  # of all attempts
+        self._without_key = UsageTotals()
         self.redacted = 0  # values from which a secret was removed
         self.not_json = 0  # values of which there is only the repr
         self.ends: Counter[str] = Counter()
@@ -134,7 +135,7 @@ class JournalScan:
     @property
     def usage(self) -> Usage:
         """The tokens that all attempts used."""
-        return self._used.read()
+        return sum((key.used.read() for key in self.keys.values()), self._without_key.read())
 
     def count_interrupted(self, *, running: bool) -> int:
         """Return the number of interrupted attempts; *running*: those of the last session may still end."""
@@ -257,19 +258,20 @@ class JournalScan:
     def _add_usage(self, text: str) -> Mapping[str, Any] | None:
         """Add what an attempt used, by key; return the figures of its item so far."""
         try:
-            found = json.loads(text)
+            found = _decode(text)[0]
         except ValueError:
             return None  # edited by hand
         if not isinstance(found, dict):
             return None
         by_key = found.get("keys")
         for name, figures in by_key.items() if isinstance(by_key, dict) else ():
-            self._used.add(figures)
-            if name:
-                key = self.keys.get(name)
-                if key is None:
-                    key = self.keys[name] = KeyTotals()
-                key.used.add(figures)
+            if not name:
+                self._without_key.add(figures)
+                continue
+            key = self.keys.get(name)
+            if key is None:
+                key = self.keys[name] = KeyTotals()
+            key.used.add(figures)
         return found
 
     def _keep(self, state: RecordedState, item_id: str) -> None:

@@ -114,7 +114,7 @@ def test_an_error_is_logged_once_and_the_recorder_goes_on(clock: FakeClock, capl
 
 
 def test_edited_records_are_skipped() -> None:
-    good = {
+    good: dict[str, Any] = {
         "kind": "bound",
         "since": 1.0,
         "until": 3.0,
@@ -122,7 +122,13 @@ def test_edited_records_are_skipped() -> None:
         "idle": "x",
         "parallel": 2,
     }
-    edited = [{**good, "since": "x"}, {**good, "until": 0.5}, {"kind": "bound"}, {"kind": "key"}, good]
+    edited: list[dict[str, Any]] = [
+        {**good, "since": "x"},
+        {**good, "until": 0.5},
+        {"kind": "bound"},
+        {"kind": "key"},
+        good,
+    ]
 
     bounds = read_speed_bounds(edited)
 
