@@ -11,13 +11,13 @@ import ipaddress
 import json
 import time
 from collections.abc import Callable
-from email.utils import formatdate
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
+from ..util.http_server.connection import HttpConnection, HttpDate, HttpListener, build_head
+from ..util.http_server.request_parser import NO_BODY, BadRequest, HttpRequest, RequestReader
 from .answer_facts import Facts, Headers
 from .answer_styles import build_headers, plain_error
-from .http_parser import MAX_BODY, BadRequest, HttpRequest, RequestReader
 from .model_lists import ModelQuery, parse_model_query
 from .parsed_request import NotUnderstood, ParsedRequest, RequestTarget, parse_target, read_request
 from .plan import ProviderPlan, Scripted, Style
@@ -25,29 +25,7 @@ from .rules import Admitted, Provider, Refused
 from .statistics import Statistics
 from .success_answers import streamed_answer, whole_answer
 
-_REASONS = {
-    200: "OK",
-    301: "Moved Permanently",
-    302: "Found",
-    307: "Temporary Redirect",
-    308: "Permanent Redirect",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    413: "Content Too Large",
-    417: "Expectation Failed",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
-    529: "Overloaded",
-}
 _JSON = "application/json"
-_LINGER = 2.0
 _GEMINI = "/v1beta/"  # only Gemini's addresses begin with this
 _EVENTS = "text/event-stream; charset=utf-8"
 _NOT_A_CALL = 0xE000_0000_0000  # requests that never reached the rules are numbered from here: far above any call
@@ -66,10 +44,10 @@ class Service:
         self._plan = plan
         self._clock = clock
         self._wall = wall
-        self._date = (0, "")
+        self._date = HttpDate()
         self._strays = _NOT_A_CALL
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[HttpConnection] = set()
         self.reset()
 
     def reset(self) -> None:
@@ -86,11 +64,8 @@ class Service:
         return self.provider.statistics()
 
     def date(self) -> str:
-        """Return the value of the Date header; computed once a second."""
-        second = int(self._wall())
-        if self._date[0] != second:
-            self._date = (second, formatdate(second, usegmt=True))
-        return self._date[1]
+        """Return the value of the Date header."""
+        return self._date.text(self._wall())
 
     def facts(self, style: Style | None = None) -> Facts:
         """Return facts for an answer to a request that is not a call: only its request's id."""
@@ -125,46 +100,23 @@ class _Exchange(NamedTuple):
     request: HttpRequest
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(HttpConnection):
     """One client's connection."""
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop, RequestReader())
         self._service = service
-        self._loop = loop
-        self._reader = RequestReader()
-        self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._exchange: _Exchange | None = None
         self._waiting: Callable[[], None] | None = None
-        self._busy = False  # an answer is due: the next request waits
-        self._serving = False
-        self._full = False  # the client does not read what was written
-        self._hopeless = False  # it sent an invalid request: discard the rest
-
-    # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register a new connection."""
-        self._transport = transport  # type: ignore[assignment]
+        super().connection_made(transport)
         self._service.connections.add(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Parse received bytes: a request, part of one, or several."""
-        if self._hopeless:
-            return
-        self._reader.feed(data)
-        if not self._busy:
-            self._serve()
-        if self._transport is not None and self._reader.waiting > 2 * MAX_BODY:
-            self._transport.pause_reading()
-
-    def eof_received(self) -> bool:
-        """Treat the end of input as a client that has left."""
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
+    def on_lost(self) -> None:
         """End the call of a connection that was closed by either side."""
-        self._transport = None
         self._service.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -175,53 +127,16 @@ class ClientConnection(asyncio.Protocol):
         if self._exchange is not None:
             self._end_call(left=True)
 
-    def pause_writing(self) -> None:
-        """Start nothing new for a client that does not read."""
-        self._full = True
+    def on_bad_request(self, error: BadRequest) -> bytes:
+        """Return the provider's error."""
+        facts = self._service.facts()
+        body = plain_error(facts, error.status, error.why).encode()
+        length = f"content-length: {len(body)}\r\n"
+        nobody = HttpRequest("", "", "", {}, NO_BODY, keep_alive=True, http10=False)
+        return self._head(nobody, error.status, build_headers(facts), length, _JSON) + body
 
-    def resume_writing(self) -> None:
-        """Continue when the client reads again."""
-        self._full = False
-        self._serve()
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    # Requests, one after the other.
-
-    def _serve(self) -> None:
-        if self._serving:
-            return  # an immediate answer: the loop below is still running and continues by itself
-        self._serving = True
-        try:
-            while not self._busy and not self._full and self._transport is not None:
-                if self._transport.is_closing():
-                    return
-                request = self._reader.next_request()
-                if request is None:
-                    if self._reader.expects_continue:
-                        self._reader.expects_continue = False
-                        self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                    break
-                self._handle(request)
-        except BadRequest as error:
-            self._give_up(error)
-        finally:
-            self._serving = False
-        if self._transport is not None and not self._busy:
-            self._transport.resume_reading()
-
-    def _give_up(self, error: BadRequest) -> None:
-        """Answer with the error and keep reading a little: closing with unread bytes would discard the answer."""
-        if self._transport is not None:
-            self._hopeless = self._busy = True
-            self._error(error.status, error.why, HttpRequest("", "", "", {}, b"", keep_alive=True, http10=False))
-            self._transport.write_eof()
-            self._timer = self._loop.call_at(self._loop.time() + _LINGER, self._transport.abort)
-
-    def _handle(self, request: HttpRequest) -> None:
+    def on_request(self, request: HttpRequest) -> None:
+        """Answer a request by its address."""
         place = parse_target(request.path, request.query)
         if place is not None:
             self._call(place, request)
@@ -266,11 +181,10 @@ class ClientConnection(asyncio.Protocol):
     def _wait_in_flight(self, request: HttpRequest, number: int) -> None:
         def reached() -> None:
             self._waiting = None
-            self._busy = False
             self._json(request, 200, "{}")
-            self._serve()
+            self.finished()
 
-        self._busy = True
+        self.begin()
         self._waiting = reached
         self._service.when_in_flight(number, reached)
 
@@ -282,7 +196,7 @@ class ClientConnection(asyncio.Protocol):
             self._error(405, None, request, style=style, headers=(("allow", "POST"),))
             return
         try:
-            parsed = read_request(place, request.body)
+            parsed = read_request(place, request.body.read())
         except NotUnderstood as error:
             self._error(400, str(error), request, style=style)
             return
@@ -296,7 +210,7 @@ class ClientConnection(asyncio.Protocol):
             stream=parsed.stream,
             style=style,
         )
-        self._busy = True
+        self.begin()
         if isinstance(answer, Admitted):
             self._exchange = _Exchange(service.provider, answer, parsed, request)
             service.changed()
@@ -312,36 +226,34 @@ class ClientConnection(asyncio.Protocol):
         if seconds <= 0:
             then(*arguments)
         elif seconds != float("inf"):
-            self._timer = self._loop.call_at(self._loop.time() + seconds, then, *arguments)
+            self._timer = self.loop.call_at(self.loop.time() + seconds, then, *arguments)
 
     def _refuse(self, request: HttpRequest, parsed: ParsedRequest, refused: Refused) -> None:
         self._timer = None
-        self._busy = False
         self._json(request, refused.status, _error_body(parsed, refused.body, refused.scripted), refused.headers)
-        self._serve()
+        self.finished()
 
     def _answer(self) -> None:
         exchange = self._exchange
-        if exchange is None or self._transport is None:
+        if exchange is None or self.transport is None:
             return
         self._timer = None
         _, admitted, parsed, request = exchange
         if admitted.fate != "hang":
             self._end_call()
         if admitted.fate == "drop":
-            self._transport.abort()
+            self.transport.abort()
             return
         body = admitted.body
         text = whole_answer(parsed, admitted) if body is None else _error_body(parsed, body, admitted.scripted).encode()
         head = self._head(request, admitted.status, admitted.headers, f"content-length: {len(text)}\r\n", _JSON)
         if admitted.fate in ("cut", "hang"):
-            self._transport.write(head + text[: len(text) // 2])
+            self.transport.write(head + text[: len(text) // 2])
             if admitted.fate == "cut":
-                self._transport.close()
+                self.transport.close()
             return
-        self._busy = False
         self._write(request, head + text)
-        self._serve()
+        self.finished()
 
     def _stream(self, pieces: list[bytes], place: int, pause: float) -> None:
         """Send the pieces of a stream one by one; the last one comes when the latency is over."""
@@ -349,11 +261,11 @@ class ClientConnection(asyncio.Protocol):
             for each in range(len(pieces)):
                 self._send_piece(pieces, each, pause)
         else:
-            self._timer = self._loop.call_at(self._loop.time() + pause, self._send_piece, pieces, place, pause)
+            self._timer = self.loop.call_at(self.loop.time() + pause, self._send_piece, pieces, place, pause)
 
     def _send_piece(self, pieces: list[bytes], place: int, pause: float) -> None:
         exchange = self._exchange
-        if exchange is None or self._transport is None:
+        if exchange is None or self.transport is None:
             return
         self._timer = None
         _, admitted, parsed, request = exchange
@@ -367,17 +279,16 @@ class ClientConnection(asyncio.Protocol):
         last = place == len(pieces) - 1
         if admitted.fate == "cut" and place == len(pieces) // 2:
             self._end_call()
-            self._transport.write(piece[: len(piece) // 2])
-            self._transport.close()
+            self.transport.write(piece[: len(piece) // 2])
+            self.transport.close()
         elif not last:
-            self._transport.write(piece)
+            self.transport.write(piece)
             if pause > 0:
                 self._stream(pieces, place + 1, pause)
         else:
             self._end_call()
-            self._busy = False
             self._write(request, piece if request.http10 else piece + b"0\r\n\r\n", close=request.http10)
-            self._serve()
+            self.finished()
 
     def _end_call(self, *, left: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
@@ -406,57 +317,27 @@ class ClientConnection(asyncio.Protocol):
         self._json(request, status, plain_error(facts, status, why), build_headers(facts) + headers)
 
     def _head(self, request: HttpRequest, status: int, headers: Headers, framing: str, kind: str) -> bytes:
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        if "\ncontent-type:" not in f"\n{lines.lower()}":  # a script may have set its own
-            framing = f"content-type: {kind}\r\n{framing}"
-        if not request.keep_alive:
-            framing += "connection: close\r\n"
-        elif request.http10:
-            framing += "connection: keep-alive\r\n"
-        reason = _REASONS.get(status, "Status")
-        start = f"HTTP/1.1 {status} {reason}\r\ndate: {self._service.date()}\r\n"
-        return f"{start}{framing}{lines}\r\n".encode("latin-1")
+        name, _, value = framing.rstrip("\r\n").partition(": ")
+        lines = [(name, value), *headers] if name else [*headers]
+        if not any(name.lower() == "content-type" for name, _ in headers):  # a script may have set its own
+            lines.insert(0, ("content-type", kind))
+        return build_head(
+            status, lines, date=self._service.date(), keep_alive=request.keep_alive, http10=request.http10
+        )
 
     def _write(self, request: HttpRequest, data: bytes, *, close: bool = False) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+        if self.transport is not None:
+            self.transport.write(data)
             if close or not request.keep_alive:
-                self._transport.close()
+                self.transport.close()
 
 
-class Listening:
-    """A listening server: its address, and how to close it."""
-
-    def __init__(self, server: asyncio.Server, service: Service) -> None:
-        self._server = server
-        self._service = service
-        address = server.sockets[0].getsockname()
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        self.url = f"http://{host}:{address[1]}"
-
-    async def close(self) -> None:
-        """Close every connection and release the port."""
-        loop = asyncio.get_running_loop()
-        for listening in self._server.sockets:
-            loop.remove_reader(listening)
-        # A client accepted in this turn of the loop belongs to the server in the next, and is one of our connections in
-        # the one after. A server closed before that would report an error, or wait for it forever.
-        for _ in range(2):
-            await asyncio.sleep(0)
-        self._server.close()
-        while self._service.connections:
-            for connection in tuple(self._service.connections):
-                connection.abort()
-            await asyncio.sleep(0)  # each connection is notified on the next turn of the loop
-        await self._server.wait_closed()
-
-
-async def listen(service: Service, *, host: str = "127.0.0.1", port: int = 0) -> Listening:
+async def listen(service: Service, *, host: str = "127.0.0.1", port: int = 0) -> HttpListener:
     """Serve on *port*, by default any free one. Raises ValueError for a host that is not this machine alone."""
     _require_loopback(host)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: ClientConnection(service, loop), host, port, backlog=1024)
-    return Listening(server, service)
+    return HttpListener(server, service.connections)
 
 
 def _require_loopback(host: str) -> None:
