@@ -64,6 +64,8 @@ class HttpDate:
 class HttpConnection(asyncio.Protocol):
     """Base of a server's connections. A subclass has :meth:`on_request`, :meth:`on_bad_request`, :meth:`on_lost`."""
 
+    __slots__ = ("_busy", "_hopeless", "_lingering", "_reader", "_serving", "is_full", "loop", "transport")
+
     def __init__(self, loop: asyncio.AbstractEventLoop, reader: RequestReader) -> None:
         self.loop = loop
         self.transport: asyncio.Transport | None = None
@@ -108,6 +110,11 @@ class HttpConnection(asyncio.Protocol):
     def is_reading(self) -> bool:
         """Return True if a request has begun to arrive and is not complete."""
         return not self._busy and self._reader.in_request
+
+    @property
+    def is_reading_body(self) -> bool:
+        """Return True if the head of a request has come and its body is not complete."""
+        return not self._busy and self._reader.in_body
 
     def abort(self) -> None:
         """Close the connection at once."""

@@ -94,6 +94,11 @@ class RequestReader:
         """Return True if a request has begun and is not complete."""
         return self._head is not None or bool(self._buffer)
 
+    @property
+    def in_body(self) -> bool:
+        """Return True if the head of a request is complete and its body is not."""
+        return self._head is not None
+
     def feed(self, data: bytes) -> None:
         """Append bytes."""
         self._buffer += data
@@ -110,6 +115,8 @@ class RequestReader:
         whole: HttpRequest = self._head  # type: ignore[assignment]
         self._head = self._body = None
         self.expects_continue = False
+        if not self._buffer:
+            self._buffer = bytearray()  # an emptied one keeps its memory, and the connection may wait for long
         return whole
 
     def close(self) -> None:
