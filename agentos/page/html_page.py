@@ -17,6 +17,7 @@ from typing import Final
 from .head_facts import FailureFacts, HeadCard, HeadFacts, HeadTable
 
 _SCRIPTS: Final = ("text.js", "data.js", "lanes.js", "timeline.js", "table.js", "detail.js", "main.js")
+_LIVE_SCRIPTS: Final = (*_SCRIPTS, "head.js", "live.js")
 _NAVIGATION: Final = (
     ("timeline", "Timeline"),
     ("speed", "Why not faster"),
@@ -25,6 +26,7 @@ _NAVIGATION: Final = (
     ("items", "Items"),
     ("sessions", "Sessions"),
 )
+_PIECE: Final = 3 << 18  # bytes; a multiple of three
 _ICON: Final = '<link rel="icon" href="data:,">'
 
 
@@ -62,8 +64,25 @@ def build_report_page(head: HeadFacts, packed: bytes, made: str) -> Iterator[str
     yield from build_body(head)
     yield f"<footer><p>Written by agentos, {_text(made)}. Times are local.</p></footer>\n"
     yield '<script type="application/octet-stream" id="data">\n'
-    yield base64.b64encode(packed).decode("ascii")
+    for start in range(0, len(packed), _PIECE):
+        yield base64.b64encode(packed[start : start + _PIECE]).decode("ascii")
     yield f"\n</script>\n<script>{script}</script>\n</body>\n</html>\n"
+
+
+@cache
+def build_live_page() -> tuple[bytes, str]:
+    """Return the live page, which has no data of any run, and its content security policy."""
+    script = join_scripts(_LIVE_SCRIPTS, "startLive().catch(showProblem);")
+    style = read_asset("page.css")
+    text = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n{_ICON}\n'
+        f"<title>agentos</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        '<p id="no-script" class="quiet" role="status">The live page needs JavaScript.</p>\n'
+        f'<div id="live"></div>\n<script>{script}</script>\n</body>\n</html>\n'
+    )
+    policy = build_policy(script, style, connect="'self'") + "; frame-ancestors 'none'"
+    return text.encode(), policy
 
 
 def build_body(head: HeadFacts) -> Iterator[str]:

@@ -236,10 +236,10 @@ class IdText:
         if len(self._ids) == _FLUSH_AFTER:
             self._flush()
 
-    def encode(self) -> bytes:
-        """Return the text in UTF-8."""
+    def encode(self) -> list[bytes]:
+        """Return the text in UTF-8, in pieces."""
         self._flush()
-        return b"".join(self._parts)
+        return self._parts
 
     def _flush(self) -> None:
         if self._ids:

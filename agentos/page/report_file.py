@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,12 +22,16 @@ from .previews import read_texts
 
 @dataclass(frozen=True, slots=True)
 class PageData:
-    """Everything about a run that its page shows; ``packed`` is the block for the scripts."""
+    """Everything about a run that its page shows; ``packed`` is the block for the scripts.
+
+    ``last_entry`` is the number of the newest entry that was read; times in the block are relative to ``began``.
+    """
 
     report: RunReport
     head: HeadFacts
     packed: bytes
-    columns: ItemColumns
+    last_entry: int
+    began: float
 
 
 def read_page_data(folder: Path, *, wall: Callable[[], float] = time.time) -> PageData:
@@ -37,9 +41,12 @@ def read_page_data(folder: Path, *, wall: Callable[[], float] = time.time) -> Pa
     columns = tally.collector
     assert isinstance(columns, ItemColumns)  # noqa: S101 - for the type checker: it made one
     columns.renumber_causes(tally.causes.list_numbers())
+    last_entry = tally.last_entry
+    del tally  # it holds fifty megabytes for a million items
     head = build_head(report, now)
-    packed = _pack(report, head, columns, folder, now)
-    return PageData(report, head, packed, columns)
+    began = _find_begin(report, columns, now)
+    packed = _pack(report, head, columns, folder, began, now, last_entry)
+    return PageData(report, head, packed, last_entry, began)
 
 
 def write_report(folder: Path, target: Path, *, wall: Callable[[], float] = time.time) -> RunReport:
@@ -66,38 +73,52 @@ def write_page(folder: Path, stream: TextIO, *, wall: Callable[[], float] = time
     stream.writelines(build_report_page(data.head, data.packed, format_instant(wall())))
 
 
-def _pack(report: RunReport, head: HeadFacts, columns: ItemColumns, folder: Path, now: float) -> bytes:
-    began = report.sessions[0].started_at if columns.began is None and report.sessions else columns.began
-    started = now if began is None else began
+def _find_begin(report: RunReport, columns: ItemColumns, now: float) -> float:
+    """Return the instant to which all times on the page are relative, to the millisecond."""
+    began = columns.began
+    if began is None:
+        began = report.sessions[0].started_at if report.sessions else now
+    return round(began * 1000) / 1000
+
+
+def list_periods(report: RunReport, events: Iterable[Mapping[str, Any]], began: float, now: float) -> dict[str, Any]:
+    """Return when keys could not be used, what bounded the run, and the last moment; in milliseconds after *began*."""
     ended_at = report.sessions[-1].ended_at if report.sessions else None
     last = now if ended_at is None else ended_at
 
     def relative(at: float) -> int:
-        return round((at - started) * 1000)
+        return round((at - began) * 1000)
 
     periods = [
         [name, state, relative(since), relative(until), why]
-        for name, state, since, until, why in read_key_periods(read_events(folder / EVENTS_NAME), last)
+        for name, state, since, until, why in read_key_periods(events, last)
     ]
-    keys = columns.keys
-    keys += [name for name in dict.fromkeys(each[0] for each in periods) if name not in keys]
     bounds = [
         [relative(each.since), relative(each.until), each.by, each.parallel, each.running]
         for each in report.bounds.periods
     ]
+    return {"periods": periods, "bounds": bounds, "last": max(1, relative(last))}
+
+
+def _pack(
+    report: RunReport, head: HeadFacts, columns: ItemColumns, folder: Path, began: float, now: float, last_entry: int
+) -> bytes:
+    periods = list_periods(report, read_events(folder / EVENTS_NAME), began, now)
+    periods["last"] = max(periods["last"], max(columns.ended, default=0))  # the clock may have been set back
+    keys = columns.keys
+    keys += [name for name in dict.fromkeys(each[0] for each in periods["periods"]) if name not in keys]
     facts: dict[str, Any] = {
         "format": 1,
         "report": _list_numbers(report),
         "head": head.as_json(),
-        "began": round(started * 1000),
-        "last": max(1, relative(last), max(columns.ended, default=0)),  # the clock may have been set back
+        "began": round(began * 1000),
+        **periods,
+        "last_entry": last_entry,
         "keys": keys,
-        "periods": periods,
-        "bounds": bounds,
         "error_texts": columns.earlier.texts,
         "texts": read_texts(folder, columns).as_json(),
     }
-    return pack_columns(columns).compress(facts)
+    return pack_columns(columns).finish(facts)
 
 
 def _list_numbers(report: RunReport) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_numbers_come_back_as_they_were_put_in(
     columns.add_numbers("short", array("H", short))
     columns.add_numbers("small", array("B", small))
 
-    header, parts = unpack(columns.compress({"name": "r"}))
+    header, parts = unpack(columns.finish({"name": "r"}))
 
     assert header["name"] == "r"
     assert parts == {"long": long, "short": short, "small": small}
@@ -36,4 +36,4 @@ def test_ids_come_back_whatever_characters_they_have(ids: list[str]) -> None:
     columns = PackedColumns()
     columns.add_text("ids", text.encode(), len(ids))
 
-    assert unpack(columns.compress({}))[1]["ids"] == ids
+    assert unpack(columns.finish({}))[1]["ids"] == ids

@@ -23,7 +23,8 @@ _INTERVAL: Final = 1.0
 _CLOSE_TIMEOUT: Final = 2.0
 # Seconds that one event covers, by the age of the run: a day of a run takes less than a megabyte.
 _PERIODS: Final = ((120.0, 1.0), (3_600.0, 5.0), (float("inf"), 30.0))
-_LONGEST: Final = 30.0  # seconds after which an event is written even if nothing has changed
+_LONGEST: Final = 30.0  # seconds after which an event is written even if nothing has changed, in a run of minutes
+_SHORTEST: Final = 3.0  # and in a young one: it is watched, and a crash loses less
 
 _WORD_OF: Final = {
     "resting": "quota",
@@ -148,7 +149,7 @@ class SpeedRecorder:
         if changed and before.seconds >= length:
             self._flush()
         self._add(word, names, seconds, facts.workers)
-        if self._period.seconds >= _LONGEST:
+        if self._period.seconds >= min(_LONGEST, max(_SHORTEST, age / 4)):
             self._flush()
 
     def _add(self, word: str, names: Sequence[str], seconds: float, workers: WorkerCounts) -> None:

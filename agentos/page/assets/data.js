@@ -17,11 +17,12 @@ function decodeBase64(text) {
 async function unpackBlock(packed) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const length = new DataView(bytes.buffer).getUint32(0, true);
+  const end = bytes.length - 4;
+  const length = new DataView(bytes.buffer).getUint32(end, true);
   const decoder = new TextDecoder();
-  const header = JSON.parse(decoder.decode(bytes.subarray(4, 4 + length)));
+  const header = JSON.parse(decoder.decode(bytes.subarray(end - length, end)));
   const parts = {};
-  let place = 4 + length;
+  let place = 0;
   for (const part of header.parts) {
     const piece = bytes.subarray(place, place + part.bytes);
     place += part.bytes;
@@ -135,7 +136,7 @@ class RunData {
     const cause = this.cause[row];
     if (cause === 0) return "";
     const known = this.header.head.failures[cause - 1];
-    return known ? known[1] : "another cause";
+    return known ? known[1] : (this.errors.get(row) || "another cause").split("\n")[0];
   }
 
   // The earlier attempts of an item, the oldest first.

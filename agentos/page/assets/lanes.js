@@ -65,7 +65,7 @@ class Lanes {
       if (place < 0) continue;
       const { free } = this.lanes[place], begin = start[bar];
       let found = 0;
-      while (found < free.length && free[found] > begin) found++;
+      while (found < free.length && free[found] > begin + 2) found++; // times are rounded
       if (found === free.length && found === MOST_ROWS) {
         found = 0;
         for (let each = 1; each < MOST_ROWS; each++) if (free[each] < free[found]) found = each;

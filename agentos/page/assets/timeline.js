@@ -280,8 +280,8 @@ class Timeline {
         const bar = lanes.bars[place], start = lanes.start[bar];
         if (start > end) break;
         const from = Math.max(0, Math.floor((start - begin) * perMs));
-        let to = Math.min(wide, Math.ceil((lanes.end[bar] - begin) * perMs));
-        if (to - from > 3) to -= 1; // a gap between two bars
+        let to = Math.min(wide, Math.floor((lanes.end[bar] - begin) * perMs));
+        if (to - from > 3 && to < wide) to -= 1; // a gap between two bars
         else if (to <= from) to = Math.min(wide, from + 1);
         const kind = lanes.kind[bar];
         for (let x = from; x < to; x++) if (column[x] < kind) column[x] = kind;

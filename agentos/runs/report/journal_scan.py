@@ -129,6 +129,11 @@ class JournalScan:
         self._cut_off = 0  # and of earlier ones, which were killed
 
     @property
+    def last_entry(self) -> int:
+        """The number of the newest entry that is scanned."""
+        return self._last
+
+    @property
     def attempts(self) -> int:
         return self.ends.total() + len(self._open) + self._cut_off
 
