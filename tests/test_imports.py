@@ -13,8 +13,9 @@ ROOT = Path(__file__).parent.parent / "agentos"
 
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
-    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "page"},
+    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "page", "notify"},
     "page": {"runs"},
+    "notify": set[str](),
     "workflows": {"runs", "providers", "pool", "stores", "transport"},
     "transport": {"providers", "pool"},
     "testing": {"workflows", "runs", "providers", "pool"},

@@ -240,6 +240,15 @@ def run(
             help="At the end, also after Ctrl-C, write the run as one HTML file. See agentos report.", metavar="FILE"
         ),
     ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Tell of the run's end, a crash, dead keys and more: slack:env:NAME (or discord, teams, json: a "
+            "webhook whose address is in that variable; file:PATH), or a command that gets the facts as JSON on its "
+            "standard input. none: nobody, whatever your configuration says.",
+            metavar="TARGET",
+        ),
+    ] = None,
     progress: Annotated[
         str | None,
         typer.Option(
@@ -293,6 +302,7 @@ def run(
         verbose=verbose,
         repeat=repeat,
         allow_duplicates=allow_duplicates,
+        notify=tuple(notify or ()),
         options={
             "parallel": parallel,
             "max_parallel": max_parallel,

@@ -65,6 +65,7 @@ class Flags:
     trust: bool = False
     repeat: int | None = None
     allow_duplicates: bool = False
+    notify: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from .run_pool import build_pool
 
 if TYPE_CHECKING:
     from ...errors import InputFailed
+    from ...notify.targets import NotifyTarget
     from ...pool.protocols import PoolInterface
     from ...runs.commands.command import Command
     from ...runs.display.eta import PoolForecast
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ..terminal.progress_mode import Reporter
     from .key_monitor import KeyMonitor
     from .request import RunRequest
+    from .run_messages import RunMessages
     from .speed_recorder import SpeedFacts
 
 # With --no-wait, a longer cooldown is not waited for; the pool calls such a key parked.
@@ -80,6 +82,8 @@ class _Session:
         self._owned: RunFolder
         self._has_printed_summary = False
         self._held = False  # the journal cannot be written for now
+        self._targets: list[NotifyTarget] = []
+        self._messages: RunMessages | None = None
         self._elsewhere: dict[str, Any]
         self._reporter: Reporter
         self._outputs: OutputCapture
@@ -89,12 +93,15 @@ class _Session:
         request, ends = self._request, self._ends
         if (forced_exit := find_current()) is not None:
             forced_exit.arm()
+        self._targets = self._find_targets()
         self._pool = build_pool(request)
         if self._pool is not None:
             from ...pool.protocols import runtime_of
             from ...runs.output.stream_redaction import Redaction
 
             self._runtime = runtime_of(self._pool)
+            for target in filter(lambda each: each.url, self._targets):
+                self._runtime.masker.add_password(target.url)
             self._redactors = Redaction(self._runtime.masker, self._runtime.get_secret).stream
             ends.callback(self._pool.close)
         command = build_command(request)
@@ -208,6 +215,8 @@ class _Session:
         self._has_printed_summary = event.kind == "run_finished"
         if event.kind in ("held", "going_on"):
             self._held = event.kind == "held"
+        if event.kind == "stopping" and self._messages is not None:
+            self._messages.note_stopping(event.stats.stopped_by or event.message)
         if self._records is not None:
             self._records.on_event(event)
         if self._watch is not None and event.kind == "item_limited":
@@ -276,9 +285,27 @@ class _Session:
             self._ends.callback(self._watch.close)
         from .speed_recorder import SpeedRecorder
 
-        recorder = SpeedRecorder(self._speed_facts, self._records.write_record)
+        self._start_messages()
+        observe = None if self._messages is None else self._messages.observe
+        recorder = SpeedRecorder(self._speed_facts, self._records.write_record, on_sample=observe)
         recorder.start()
         self._ends.callback(recorder.close)
+
+    def _find_targets(self) -> list[NotifyTarget]:
+        """Return where messages go: what was typed, else what is configured."""
+        typed, settings = self._request.flags.notify, self._request.settings.notify
+        if typed == ("none",) or not (typed or settings):
+            return []
+        from ..config.notify_entries import parse_typed, resolve_targets
+
+        return resolve_targets(parse_typed(typed) if typed else settings, os.environ)
+
+    def _start_messages(self) -> None:
+        if self._targets:
+            from .run_messages import RunMessages
+
+            self._messages = RunMessages(self._request, self._targets, self._build_resume_command(), self._masked)
+            self._ends.callback(self._messages.close)
 
     def _new_coordinator(self, command: Command | None) -> ParallelCoordinator:
         from ...workflows.parallel import ParallelCoordinator
@@ -375,6 +402,7 @@ class _Session:
         if stats is None or self._records is None:
             return
         self._records.note_waiting()
+        self._end_messages(int(refusal.code), stats)
         self._ends.pop_all().close()
         self._records.on_end(stats, refusal.code)
 
@@ -389,6 +417,7 @@ class _Session:
         if self._request.total is None and stats.total == 0 and code is ExitCode.OK:
             code = ExitCode.USAGE  # as for an empty file: the program that should write them may have failed
             self._print("agentos: no items came on standard input\n")
+        self._end_messages(int(code), stats)
         self._ends.pop_all().close()  # before the summary, which is printed below the display
         records.on_end(stats, code)
         output_errors = [] if self._screen is None else self._screen.list_errors()
@@ -418,6 +447,10 @@ class _Session:
             words += build_next_steps(stats, code, name=name, again=again, retry=retry, retried=retried)
             self._print("".join(f"{line}\n" for line in words))
         return int(code)
+
+    def _end_messages(self, code: int, stats: ProgressStats) -> None:
+        if self._messages is not None:
+            self._messages.end(code, stats)
 
     def _write_report(self) -> bool:
         """Write the page that ``--report`` asks for; return False if it cannot be written, and say so."""

@@ -80,11 +80,17 @@ class _Period:
 class SpeedRecorder:
     """A daemon thread that reads *facts* once a second, from ``start`` to ``close``, and writes periods with *write*.
 
-    *facts* returns None while the run has not begun. An error of it is logged once, and that second is not recorded.
+    *facts* returns None while the run has not begun; *on_sample* gets what it returned, and the wall clock's time. An
+    error of either is logged once, and that second is not recorded.
     """
 
     def __init__(
-        self, facts: Callable[[], SpeedFacts | None], write: Callable[..., object], *, clock: Clock | None = None
+        self,
+        facts: Callable[[], SpeedFacts | None],
+        write: Callable[..., object],
+        *,
+        on_sample: Callable[[SpeedFacts, float], object] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         if clock is None:
             from ...util.clock import SystemClock
@@ -92,6 +98,7 @@ class SpeedRecorder:
             clock = SystemClock()
         self._facts = facts
         self._write = write
+        self._on_sample = on_sample
         self._clock = clock
         self._lock = threading.Lock()
         self._wakeup = threading.Lock()
@@ -141,7 +148,10 @@ class SpeedRecorder:
         facts = self._facts()
         if facts is None or seconds <= 0:
             return
-        word, names = classify(facts, self._clock.wall())
+        wall = self._clock.wall()
+        if self._on_sample is not None:
+            self._on_sample(facts, wall)
+        word, names = classify(facts, wall)
         age = now - self._began
         length = next(period for until, period in _PERIODS if age <= until)
         before = self._period

@@ -1,4 +1,4 @@
-"""Who may ask the live page: requests to this address, from its own page, with the token of this server."""
+"""Access to the live page: only requests to this address, from its own page, with the token of this server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is new in a journal since an entry: the items that changed and the attempts that ended, for the live page."""
+"""News of a journal since an entry: the items that changed and the attempts that ended, for the live page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bounded the speed of a run, moment by moment, from the ``bound`` events of its event log."""
+"""The bounds of a run's speed, moment by moment, from the ``bound`` events of its event log."""
 
 from __future__ import annotations
 
