@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..version import __version__
-from .commands import demo, init, keys, logs, report, results, retry, rm, run, runs, show, trust, watch
+from .commands import attach, demo, init, keys, logs, report, results, retry, rm, run, runs, show, trust, watch
 from .exit_codes import ExitCode
 from .session.argv import Reopen, split_arguments, with_number
 from .session.typed_options import OptionTable, split_retry
@@ -45,6 +45,7 @@ app.command("run", options_metavar="[OPTIONS]", epilog=run.EPILOG)(run.run)
 app.command("runs")(runs.runs)
 app.command("show")(show.show)
 app.command("report")(report.report)
+app.command("attach")(attach.attach)
 app.command("watch")(watch.watch)
 app.command("results")(results.results)
 app.command("logs")(logs.logs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -175,6 +176,14 @@ def run(
     config: Annotated[
         Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")
     ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            help="Run in the background, and return once the run has begun; closing the terminal does not end it. See "
+            "agentos attach.",
+        ),
+    ] = False,
     name: Annotated[
         str | None,
         typer.Option(
@@ -272,18 +281,23 @@ def run(
     1 some failed; 2 wrongly typed; 3 halted; 4 no usable credential; 70 a fault, of agentos or of a cluster; 74 output
     cannot be written; 75 parked on a limit; 130 and 143 stopped by a signal.
     """
+    from ..session.detached_run import start_detached, take_pipe
     from ..session.request import Flags, build_request
     from ..session.run_session import run_session
 
     typed: ParsedArguments = context.obj
+    begun_pipe = take_pipe(os.environ)
     for one, other, names in (
         (items or None, items_from or None, "ITEMS and --arg-file"),
         (items or items_from or None, listed, "items and --items"),
         (halt, max_failures, "--halt and --max-failures"),
         (progress, bar or None, "--progress and --bar"),
+        (detach or None, dry_run or None, "--detach and --dry-run"),
     ):
         if one is not None and other is not None:
             raise UsageError(f"{names} were both given", "give one of them")
+    if detach:
+        return start_detached(typed, reads_stdin="-" in (items or items_from or ()), as_json=json)
     flags = Flags(
         typed=typed,
         items=tuple(items or items_from or ()),
@@ -303,6 +317,7 @@ def run(
         repeat=repeat,
         allow_duplicates=allow_duplicates,
         notify=tuple(notify or ()),
+        begun_pipe=begun_pipe,
         options={
             "parallel": parallel,
             "max_parallel": max_parallel,

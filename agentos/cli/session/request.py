@@ -66,6 +66,7 @@ class Flags:
     repeat: int | None = None
     allow_duplicates: bool = False
     notify: tuple[str, ...] = ()
+    begun_pipe: int | None = None  # to the process that started this one with --detach
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...pool.snapshot import OUT_OF_USE
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from .speed_recorder import SpeedFacts
 
 _LONGEST: Final = 1_000  # characters of a command in a message
+
+
+def find_targets(request: RunRequest, environ: MutableMapping[str, str]) -> list[NotifyTarget]:
+    """Return where messages go: what was typed, else what is configured. Variables of webhooks leave *environ*."""
+    typed, settings = request.flags.notify, request.settings.notify
+    from ..config.notify_entries import NONE, parse_typed, resolve_targets
+
+    if typed == (NONE,):
+        return []
+    return resolve_targets(parse_typed(typed) if typed else settings, environ)
 
 
 class RunMessages:

@@ -93,7 +93,10 @@ class _Session:
         request, ends = self._request, self._ends
         if (forced_exit := find_current()) is not None:
             forced_exit.arm()
-        self._targets = self._find_targets()
+        if request.flags.notify or request.settings.notify:
+            from .run_messages import find_targets
+
+            self._targets = find_targets(request, os.environ)
         self._pool = build_pool(request)
         if self._pool is not None:
             from ...pool.protocols import runtime_of
@@ -275,6 +278,12 @@ class _Session:
     def _begin(self, command: Command | None) -> None:
         """Open the other files of the run; called when its journal is open and checked."""
         self._owned.write_card(self._request)
+        if self._request.flags.begun_pipe is not None:
+            from .detached_run import report_begun
+
+            report_begun(
+                self._request.flags.begun_pipe, self._owned.folder, self._request.name, self._build_folder_option()
+            )
         self._records = SessionRecords(self._request, self._owned.folder, self._masked, command, self._stdout)
         self._ends.callback(self._records.close)
         self._records.on_begin(os.getpid(), self._watch)
@@ -290,15 +299,6 @@ class _Session:
         recorder = SpeedRecorder(self._speed_facts, self._records.write_record, on_sample=observe)
         recorder.start()
         self._ends.callback(recorder.close)
-
-    def _find_targets(self) -> list[NotifyTarget]:
-        """Return where messages go: what was typed, else what is configured."""
-        typed, settings = self._request.flags.notify, self._request.settings.notify
-        if typed == ("none",) or not (typed or settings):
-            return []
-        from ..config.notify_entries import parse_typed, resolve_targets
-
-        return resolve_targets(parse_typed(typed) if typed else settings, os.environ)
 
     def _start_messages(self) -> None:
         if self._targets:
