@@ -7,7 +7,7 @@ BENCH_VENV := .venv-bench
 unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo pictures test browser test-browser check bench crash fuzz soak format clean
+.PHONY: demo pictures test browser test-browser check bench bench-page crash fuzz soak format clean
 
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
@@ -53,6 +53,10 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/limiters.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/limiters_virtual.py
 	$(BENCH_VENV)/bin/python bench/drain_virtual.py
+
+# The page: how large, how quick to write and to open, and what being watched costs a run. In a real browser.
+bench-page: $(VENV)/browser.stamp
+	$(VENV)/bin/python bench/page.py $(BENCH_ARGS)
 
 # The core against the naive pool, on a million steps that were never walked before.
 fuzz: $(VENV)/dev.stamp
