@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ..runs.exports.event_log import EVENTS_NAME, read_events
+from ..runs.journal.journal_files import locate_files
 from ..runs.report.run_report import RunReport, scan_run
 from .head_facts import HeadFacts, build_head, format_instant
 from .html_page import build_report_page
@@ -25,6 +27,7 @@ class PageData:
     """Everything about a run that its page shows; ``packed`` is the block for the scripts.
 
     ``last_entry`` is the number of the newest entry that was read; times in the block are relative to ``began``.
+    ``journal`` identifies the journal's file: with ``--fresh`` there is another one of the same name.
     """
 
     report: RunReport
@@ -32,11 +35,12 @@ class PageData:
     packed: bytes
     last_entry: int
     began: float
+    journal: str
 
 
 def read_page_data(folder: Path, *, wall: Callable[[], float] = time.time) -> PageData:
     """Read the run in *folder*. Raises JournalUnavailable if it has no journal, JournalDamaged if none can be read."""
-    now = wall()
+    now, journal = wall(), identify_journal(folder)
     report, tally = scan_run(folder, ItemColumns, wall=lambda: now)
     columns = tally.collector
     assert isinstance(columns, ItemColumns)  # noqa: S101 - for the type checker: it made one
@@ -45,8 +49,17 @@ def read_page_data(folder: Path, *, wall: Callable[[], float] = time.time) -> Pa
     del tally  # it holds fifty megabytes for a million items
     head = build_head(report, now)
     began = _find_begin(report, columns, now)
-    packed = _pack(report, head, columns, folder, began, now, last_entry)
-    return PageData(report, head, packed, last_entry, began)
+    place = {"journal": journal, "last_entry": last_entry}
+    packed = _pack(report, head, columns, folder, began, now, place)
+    return PageData(report, head, packed, last_entry, began, journal)
+
+
+def identify_journal(folder: Path) -> str:
+    """Return what tells this journal from another one in the same folder; empty if there is none."""
+    try:
+        return str(os.stat(locate_files(folder).db).st_ino)
+    except OSError:
+        return ""
 
 
 def write_report(folder: Path, target: Path, *, wall: Callable[[], float] = time.time) -> RunReport:
@@ -57,9 +70,8 @@ def write_report(folder: Path, target: Path, *, wall: Callable[[], float] = time
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.writelines(build_report_page(data.head, data.packed, format_instant(wall())))
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(draft, 0o666 & ~umask)
+        if target.exists():
+            os.chmod(draft, stat.S_IMODE(target.stat().st_mode))  # else it is for this user alone, as the run's folder
         os.replace(draft, target)
     except BaseException:
         os.unlink(draft)
@@ -101,7 +113,13 @@ def list_periods(report: RunReport, events: Iterable[Mapping[str, Any]], began: 
 
 
 def _pack(
-    report: RunReport, head: HeadFacts, columns: ItemColumns, folder: Path, began: float, now: float, last_entry: int
+    report: RunReport,
+    head: HeadFacts,
+    columns: ItemColumns,
+    folder: Path,
+    began: float,
+    now: float,
+    place: Mapping[str, Any],
 ) -> bytes:
     periods = list_periods(report, read_events(folder / EVENTS_NAME), began, now)
     periods["last"] = max(periods["last"], max(columns.ended, default=0))  # the clock may have been set back
@@ -113,7 +131,7 @@ def _pack(
         "head": head.as_json(),
         "began": round(began * 1000),
         **periods,
-        "last_entry": last_entry,
+        **place,
         "keys": keys,
         "error_texts": columns.earlier.texts,
         "texts": read_texts(folder, columns).as_json(),

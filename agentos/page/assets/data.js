@@ -160,6 +160,13 @@ class RunData {
     return number;
   }
 
+  // The number of a text in errorTexts, which columns of 16 bits hold; 0 beyond their room.
+  errorNumber(text) {
+    let number = text ? this.errorTexts.indexOf(text) : 0;
+    if (number < 0) number = this.errorTexts.length < 5000 ? this.errorTexts.push(text) - 1 : 0;
+    return number;
+  }
+
   // The live page: put an item's newest state; [id, state, key, attempts, ended, duration, tokens, cause].
   put(id, facts) {
     let row = this.find(id);

@@ -22,7 +22,7 @@ class Lanes {
     this.kind = new Uint8Array(most);
     this.item = new Uint32Array(most);
     const key = new Uint16Array(most);
-    const [, running, done, failed] = [0, 1, 2, 3];
+    const running = STATES.indexOf("running"), done = STATES.indexOf("done"), failed = STATES.indexOf("failed");
     let count = 0;
     for (let row = 0; row < data.count; row++) {
       const state = data.state[row];

@@ -1,6 +1,7 @@
 // The live page: asks the server with the token of the address, shows the runs, and follows one by its stream.
 
 const TOKEN_KEY = "agentos-token";
+const MOST_PREVIEWS = 20000; // kept in memory; the dialog of an item asks for its texts
 
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -151,7 +152,7 @@ class LivePage {
     while (!following.signal.aborted) {
       try {
         this.tellPlace.textContent = "live";
-        await readStream(`${runPath(name, "events")}?after=${last}`, following.signal, (event, text) => {
+        await readStream(`${runPath(name, "events")}?after=${last}&journal=${data.header.journal}`, following.signal, (event, text) => {
           pause = 500;
           if (event === "items") last = this.takeItems(JSON.parse(text));
           else if (event === "head") this.takeHead(JSON.parse(text));
@@ -170,14 +171,13 @@ class LivePage {
     const { data } = this;
     for (const [id, state, key, number, ended, duration, tokens, cause, input, value, error] of items) {
       const row = data.put(id, [state, data.keyNumber(key), number, ended, duration, tokens, cause]);
-      if (input || value) data.previews.set(row, [input, value]);
+      if ((input || value) && (data.previews.size < MOST_PREVIEWS || error)) data.previews.set(row, [input, value]);
       if (error) data.errors.set(row, error); else data.errors.delete(row);
       data.header.last = Math.max(data.header.last, ended);
     }
     for (const [id, kind, number, key, ended, duration, trouble, text] of attempts) {
       const row = data.find(id);
-      data.errorTexts.push(text);
-      data.putEarlier(row === undefined ? NO_ITEM : row, [kind, number, data.keyNumber(key), ended, duration, trouble, data.errorTexts.length - 1]);
+      data.putEarlier(row === undefined ? NO_ITEM : row, [kind, number, data.keyNumber(key), ended, duration, trouble, data.errorNumber(text)]);
     }
     if (items.length) this.redrawSoon();
     return last;

@@ -14,7 +14,7 @@ from ...runs.exports.event_log import EVENTS_NAME, read_events
 from ...runs.journal.journal_files import locate_files
 from ...runs.report.run_report import build_report
 from ..head_facts import build_head
-from ..report_file import PageData, list_periods, read_page_data
+from ..report_file import PageData, identify_journal, list_periods, read_page_data
 from .journal_changes import find_newest_entry, read_changes
 from .readers import read_on_thread
 
@@ -43,6 +43,7 @@ class RunFeed:
         self._snapshot: PageData | None = None
         self._building: asyncio.Future[PageData] | None = None
         self._viewers: dict[Viewer, int] = {}  # with the entry up to which each has been told
+        self._journals: dict[Viewer, str] = {}  # whose entry that is
         self._task: asyncio.Task[None] | None = None
         self._told_head = 0.0
         self._head_pause = _HEAD_EVERY
@@ -52,18 +53,20 @@ class RunFeed:
 
     async def read_snapshot(self) -> PageData:
         """Return the data of the whole page; one read serves all who ask meanwhile. Raises AgentOSError."""
-        newest = find_newest_entry(self._files) or 0
         snapshot = self._snapshot
-        if snapshot is not None and snapshot.last_entry <= newest < snapshot.last_entry + _OLD:
+        newest = find_newest_entry(self._files) or 0
+        is_same = snapshot is not None and snapshot.journal == identify_journal(self.folder)
+        if snapshot is not None and is_same and newest < snapshot.last_entry + _OLD:
             return snapshot
         if self._building is None:
             self._building = asyncio.ensure_future(read_on_thread(lambda: read_page_data(self.folder)))
             self._building.add_done_callback(self._on_built)
         return await asyncio.shield(self._building)
 
-    def add(self, viewer: Viewer, after: int) -> None:
-        """Tell *viewer* everything after entry *after*, and what comes."""
+    def add(self, viewer: Viewer, after: int, journal: str) -> None:
+        """Tell *viewer* everything after entry *after* of *journal*, and what comes."""
         self._viewers[viewer] = after
+        self._journals[viewer] = journal
         if self._head:
             viewer.send("head", self._head, after)
         if self._task is None:
@@ -72,6 +75,7 @@ class RunFeed:
 
     def remove(self, viewer: Viewer) -> None:
         self._viewers.pop(viewer, None)
+        self._journals.pop(viewer, None)
         if not self._viewers and self._task is not None:
             self._task.cancel()
             self._task = None
@@ -95,7 +99,7 @@ class RunFeed:
             try:
                 told = await self._tell_changes()
                 await self._tell_head(soon=told)
-            except AgentOSError:
+            except (AgentOSError, OSError):
                 told = False  # a journal that is being replaced or cannot be read just now
             now = time.monotonic()
             if told:
@@ -106,16 +110,18 @@ class RunFeed:
             await asyncio.sleep(max(_POLL, _SHARE * (now - began)))
 
     async def _tell_changes(self) -> bool:
+        journal = identify_journal(self.folder)
+        replaced = [viewer for viewer, known in self._journals.items() if journal and known != journal]
+        self._send_all("reset", "", replaced)  # --fresh has put another journal there
+        for viewer in replaced:
+            self._journals[viewer] = journal  # it is told once
         newest = find_newest_entry(self._files)
         if newest is None:
             return False
         ended = False
         for after in sorted(set(self._viewers.values())):
             viewers = [viewer for viewer, number in self._viewers.items() if number == after]
-            if newest < after:  # --fresh has replaced the journal
-                self._send_all("reset", "", viewers)
-                continue
-            if newest == after:
+            if newest <= after:  # the head file may be one commit behind the journal
                 continue
             changes = await read_on_thread(partial(read_changes, self._files, after, self._began()))
             still = [viewer for viewer in viewers if viewer in self._viewers]

@@ -172,7 +172,7 @@ class PageConnection(HttpConnection):
             self._answer(request, 200, "application/octet-stream", data.packed)
         elif what == "events":
             await feed.read_snapshot()  # a stream is relative to it
-            self._stream(request, feed, _number(query.get("after")) or 0)
+            self._stream(request, feed, _number(query.get("after")) or 0, query.get("journal", ""))
         elif what == "item":
             self._json(request, await read_on_thread(partial(read_item, folder, query.get("id", ""))))
         elif what == "log":
@@ -181,7 +181,7 @@ class PageConnection(HttpConnection):
         else:
             self._error(request, 404, "there is no such address")
 
-    def _stream(self, request: HttpRequest, feed: RunFeed, after: int) -> None:
+    def _stream(self, request: HttpRequest, feed: RunFeed, after: int, journal: str) -> None:
         if self.transport is None:
             return
         headers = [*_ALWAYS, ("content-type", "text/event-stream"), ("transfer-encoding", "chunked")]
@@ -189,7 +189,7 @@ class PageConnection(HttpConnection):
             build_head(200, headers, date=self._server.date.text(), keep_alive=True, http10=request.http10)
         )
         self._feed = feed
-        feed.add(self, after)
+        feed.add(self, after, journal)
 
     def _json(self, request: HttpRequest, value: Any) -> None:
         self._answer(request, 200, "application/json", json.dumps(value).encode())

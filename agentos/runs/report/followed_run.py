@@ -43,7 +43,10 @@ class FollowedRun:
         report, tally = scan_run(folder, lambda: None, wall=wall)
         self._last = tally.last_entry
         self.stats = _read_stats(report)
-        self._running = {item.id: item.at or wall() for item in list_items(self._files, RecordedState.RUNNING.value)}
+        # What was running when an earlier session was killed is not running now.
+        began = report.sessions[-1].started_at
+        running = ((item.id, item.at or 0.0) for item in list_items(self._files, RecordedState.RUNNING.value))
+        self._running = {item_id: at for item_id, at in running if at >= began}
         self._keys: dict[str, CredentialState] = {}
         self.parallel: int | None = None
         self._events_size = -1

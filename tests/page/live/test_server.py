@@ -145,8 +145,8 @@ def test_new_entries_are_pushed_to_every_viewer(tmp_path: Path) -> None:
     writer.put(encode_row(time.time(), "start", "a", 1, 1, "k-1"))
     assert writer.flush(60)
     with Watching(folder) as watching:
-        last = unpack(watching.ask("/api/runs/r/data")[2])[0]["last_entry"]
-        streams = [watching.stream("r", last) for _ in range(3)]
+        facts = unpack(watching.ask("/api/runs/r/data")[2])[0]
+        streams = [watching.stream("r", facts) for _ in range(3)]
         heads = [next(stream) for stream in streams]
 
         writer.put(
@@ -175,7 +175,8 @@ def test_new_entries_are_pushed_to_every_viewer(tmp_path: Path) -> None:
 
 def test_a_viewer_that_comes_back_is_told_what_it_missed(folder: Path) -> None:
     with Watching(folder) as watching:
-        stream = watching.stream("night", 0)
+        facts = unpack(watching.ask("/api/runs/night/data")[2])[0]
+        stream = watching.stream("night", {**facts, "last_entry": 0})
         events = dict(next(stream) for _ in range(2))
         stream.close()
 
@@ -184,8 +185,8 @@ def test_a_viewer_that_comes_back_is_told_what_it_missed(folder: Path) -> None:
 
 def test_a_run_that_ends_changes_the_head_at_once(tmp_path: Path) -> None:
     with Child(tmp_path / "r") as child, Watching(tmp_path / "r") as watching:
-        last = unpack(watching.ask("/api/runs/r/data")[2])[0]["last_entry"]
-        stream = watching.stream("r", last)
+        facts = unpack(watching.ask("/api/runs/r/data")[2])[0]
+        stream = watching.stream("r", facts)
         assert next(stream)[1]["word"] == "running"
 
         child.let_go()
@@ -197,11 +198,32 @@ def test_a_run_that_ends_changes_the_head_at_once(tmp_path: Path) -> None:
 
 def test_a_replaced_journal_resets_the_page(tmp_path: Path, folder: Path) -> None:
     with Watching(folder) as watching:
-        stream = watching.stream("night", 10_000)
+        facts = unpack(watching.ask("/api/runs/night/data")[2])[0]
+        folder.rename(tmp_path / "night.1")
+        run(folder, ["x"])
+        stream = watching.stream("night", facts)
         events = [next(stream)[0] for _ in range(2)]
         stream.close()
 
+        assert unpack(watching.ask("/api/runs/night/data")[2])[1]["ids"] == ["x"]
     assert "reset" in events
+
+
+def test_a_head_file_that_is_behind_does_not_reset_the_page(folder: Path) -> None:
+    """A kill between a commit and the writing of the head file leaves it so."""
+    head = (folder / "journal.sqlite.head").read_bytes()
+    run(folder, ["a", "b", "bad-1", "new"])
+    (folder / "journal.sqlite.head").write_bytes(head)
+    with Watching(folder) as watching:
+        facts = unpack(watching.ask("/api/runs/night/data")[2])[0]
+        stream = watching.stream("night", facts)
+        first = next(stream)
+        run(folder, ["a", "b", "bad-1", "new", "newer"], accept_loss=True)
+        events = [next(event for event, _ in stream if event != "head")]
+        stream.close()
+
+    assert first[0] == "head"
+    assert events == ["items"]
 
 
 def test_a_run_without_a_journal_is_an_error_that_says_so(tmp_path: Path) -> None:

@@ -61,10 +61,14 @@ class Watching:
         assert status == 200, body
         return json.loads(body)
 
-    def stream(self, run: str, after: int) -> Generator[tuple[str, Any], None, None]:
-        """The events of a run, as they come."""
+    def stream(self, run: str, facts: dict[str, Any]) -> Generator[tuple[str, Any], None, None]:
+        """The events of a run after what *facts* of its data cover, as they come."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
-        connection.request("GET", f"/api/runs/{run}/events?after={after}", headers={"x-agentos-token": self.token})
+        connection.request(
+            "GET",
+            f"/api/runs/{run}/events?after={facts['last_entry']}&journal={facts['journal']}",
+            headers={"x-agentos-token": self.token},
+        )
         answer = connection.getresponse()
         assert answer.status == 200
         try:

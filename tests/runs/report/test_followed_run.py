@@ -34,10 +34,11 @@ def put(writer: JournalWriter, *rows: str) -> None:
 
 
 def test_what_was_before_is_counted_and_what_comes_is_told(tmp_path: Path, writer: JournalWriter) -> None:
-    put(writer, encode_row(100.0, "start", "slow", 2, 1, "k-1"))
+    now = time.time() + 1.0
+    put(writer, encode_row(now, "start", "slow", 2, 1, "k-1"), encode_row(100.0, "start", "of a killed session", 9, 1))
     followed = FollowedRun(tmp_path / "r")
     assert (followed.stats.total, followed.stats.completed) == (4, 1)
-    assert followed.list_running() == [("slow", 100.0)]
+    assert [item_id for item_id, _ in followed.list_running()] == ["slow"]
 
     put(
         writer,
