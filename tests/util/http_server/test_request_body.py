@@ -16,6 +16,7 @@ def test_a_body_reads_back_the_same_in_memory_and_in_a_file(spool_above: int | N
     assert body.is_spooled == (spool_above is not None and spool_above < 11)
     assert (body.size, body.read(), body.start(3), body.end(3)) == (11, b"hello world", b"hel", b"rld")
     assert (body.piece_at(6), body.piece_at(11)) == (b"world", b"")
+    body.close()
 
 
 def test_bodies_share_their_memory_and_the_last_one_goes_to_a_file() -> None:
