@@ -219,9 +219,11 @@ def time_run(base: Path, place: Path, name: str, *, watched: bool) -> float:
 def follow(base: Path, name: str) -> Callable[[], object]:
     """A watch with one viewer of its own, on a thread; returns what ends both."""
     import http.client
+    import socket
     from urllib.parse import urlsplit
 
-    begun, over = threading.Event(), threading.Event()
+    begun = threading.Event()
+    sockets: list[socket.socket] = []
 
     def view() -> None:
         with watching(base, name) as (address, _):
@@ -229,10 +231,11 @@ def follow(base: Path, name: str) -> Callable[[], object]:
             connection = http.client.HTTPConnection("127.0.0.1", parts.port or 0, timeout=600)
             headers = {"x-agentos-token": parts.fragment.removeprefix("token=")}
             connection.request("GET", f"/api/runs/{name}/events?after=0", headers=headers)
+            sockets.append(connection.sock)
             answer = connection.getresponse()
             begun.set()
-            while not over.is_set():
-                answer.fp.readline()
+            while answer.fp is not None and answer.fp.readline():
+                pass
             connection.close()
 
     thread = threading.Thread(target=view, daemon=True)
@@ -240,7 +243,8 @@ def follow(base: Path, name: str) -> Callable[[], object]:
     begun.wait(60)
 
     def stop() -> None:
-        over.set()  # the viewer ends with the next event, a ping at the latest
+        sockets[0].shutdown(socket.SHUT_RDWR)
+        thread.join(60)
 
     return stop
 
