@@ -268,7 +268,7 @@ def measure_notify(base: Path, runs: int) -> None:
         with Receiver() as receiver:
             environ = {**os.environ, "HOOK": receiver.url}
             process = subprocess.Popen(
-                [*words, "--name", f"kill-{number}", "--", "sleep", "600", ":::", "a"], env=environ
+                [*words, "--name", f"kill-{number}", "--", "sh", "-c", "exec sleep 600", ":::", "a"], env=environ
             )
             while not list((base / "runs" / f"kill-{number}").glob("events.jsonl")):
                 time.sleep(0.01)
