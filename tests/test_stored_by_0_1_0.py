@@ -504,6 +504,7 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
         "interrupted": 1,
         "unanswered": 0,
         "retry_cause": None,
+        "bounds": {"by": {}, "lost": {}, "keys": {}},
     }
     assert [(each["id"], each["state"], each["attempts"], each["credential"], each["error"]) for each in items] == [
         ("good", "done", 1, "alpha", None),

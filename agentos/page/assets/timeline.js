@@ -320,7 +320,7 @@ class Timeline {
     context.fillStyle = palette.ground;
     context.fillRect(0, top, width, BAND);
     for (const [since, until, by] of this.data.header.bounds) {
-      const from = this.toX(since, width), to = this.toX(until, width);
+      const from = Math.floor(this.toX(since, width)), to = Math.ceil(this.toX(until, width)); // no seams
       if (to < 0 || from > width) continue;
       const total = Object.values(by).reduce((sum, each) => sum + each, 0) || 1;
       let y = top;
