@@ -46,7 +46,7 @@ def read_page_data(folder: Path, *, wall: Callable[[], float] = time.time) -> Pa
     assert isinstance(columns, ItemColumns)  # noqa: S101 - for the type checker: it made one
     columns.renumber_causes(tally.causes.list_numbers())
     last_entry = tally.last_entry
-    del tally  # it holds fifty megabytes for a million items
+    del tally  # it holds the duration of each item
     head = build_head(report, now)
     began = _find_begin(report, columns, now)
     place = {"journal": journal, "last_entry": last_entry}

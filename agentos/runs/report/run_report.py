@@ -20,6 +20,7 @@ from ..exports.event_log import EVENTS_NAME, read_events
 from ..exports.results_file import RESULTS_NAME
 from ..journal.entry_kinds import RecordedState
 from ..journal.journal_files import JournalFiles, locate_files
+from ..journal.known_items import KnownItems
 from .failure_causes import FailureGroup
 from .journal_access import has_closed, read_journal, read_verified
 from .journal_scan import EntryCollector, JournalScan, KeyTotals, SessionTotals
@@ -253,6 +254,7 @@ def _build_report(
     not_begun = _not_begun(tally, last)
     counts[RecordedState.PENDING] += not_begun
     counts[RecordedState.FAILED] += tally.refused
+    contents.known = tally.known = KnownItems()  # fifty megabytes for a million items, before durations are sorted
     waiting = sum_waiting(read_events(folder / EVENTS_NAME))
     key_time = read_key_time(read_events(folder / EVENTS_NAME))
     unfinished = sum(counts.values()) - counts[RecordedState.DONE] - counts[RecordedState.FAILED]
