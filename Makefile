@@ -8,15 +8,16 @@ AGENTS := .agents
 unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo pictures test test-agents agents check bench crash fuzz soak format clean
+.PHONY: demo pictures test test-agents agents browser test-browser check bench bench-page crash fuzz soak format clean
 
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
 
-# The pictures of the README.
-pictures: $(VENV)/run.stamp
+# The pictures of the README and of docs/report.md.
+pictures: $(VENV)/browser.stamp
 	$(VENV)/bin/python examples/live_picture.py
 	$(VENV)/bin/python examples/show_picture.py
+	$(VENV)/bin/python examples/report_picture.py
 
 # In three processes: many tests wait for processes, signals or the clock, and two cores have room for that.
 TEST_PROCESSES ?= 3
@@ -30,6 +31,13 @@ test-agents: $(VENV)/dev.stamp $(AGENTS)/agents.stamp
 		-n $(TEST_PROCESSES) tests/agents/real/*.py $(PYTEST_ARGS)
 
 agents: $(AGENTS)/agents.stamp
+
+# The page in a real browser, which needs Chromium: Debian's package, fetched as root if there is none.
+browser: $(VENV)/browser.stamp
+	$(VENV)/bin/python -m tests.browser.programs
+
+test-browser: $(VENV)/browser.stamp
+	$(VENV)/bin/python -m pytest -q -p no:randomly tests/browser/*_page.py $(PYTEST_ARGS)
 
 check: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .
@@ -54,6 +62,10 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/limiters.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/limiters_virtual.py
 	$(BENCH_VENV)/bin/python bench/drain_virtual.py
+
+# The page: how large, how quick to write and to open, and what being watched costs a run. In a real browser.
+bench-page: $(VENV)/browser.stamp
+	$(VENV)/bin/python bench/page.py $(BENCH_ARGS)
 
 # The core against the naive pool, on a million steps that were never walked before.
 fuzz: $(VENV)/dev.stamp
@@ -97,6 +109,11 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python $(PIP) install --editable '.[dev]'
+	touch $@
+
+$(VENV)/browser.stamp: $(VENV)/dev.stamp
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python $(PIP) install --editable '.[dev,browser]'
+	$(VENV)/bin/python -m tests.browser.programs
 	touch $@
 
 $(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parent.parent / "agentos"
 
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
-    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "agents", "gateway"},
+    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator", "agents", "gateway", "page", "notify"},
+    "page": {"runs"},
+    "notify": set[str](),
     "workflows": {"runs", "providers", "pool", "stores", "transport", "gateway"},
     "gateway": {"agents", "transport", "providers", "pool"},
     "transport": {"providers", "pool"},

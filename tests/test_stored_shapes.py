@@ -426,7 +426,9 @@ def test_the_files_of_a_run_and_what_it_prints_for_programs(agentos: Agentos, tm
     assert [start["event"], item["event"], done["event"]] == ["start", "item", "done"]
     assert list(shape(json.loads((run / "results.jsonl").read_text())).items()) == list(RESULT.items())
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    assert shape(events) == [{"at": "float", "kind": "str", "pid": "int", "parallel": "int"}]
+    session, bound = shape(events)
+    assert session == {"at": "float", "kind": "str", "pid": "int", "parallel": "int"}
+    assert list(bound) == ["at", "kind", "since", "until", "parallel", "running", "by", "idle"]
     assert list(json.loads((run / "run.json").read_text())) == [
         *("format", "name", "created", "started", "cwd", "arguments", "command", "worker", "source", "parallel"),
         *("engine", "keys", "agentos", "id_rules"),

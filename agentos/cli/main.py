@@ -11,7 +11,24 @@ from typing import Annotated, Any
 import typer
 
 from ..version import __version__
-from .commands import demo, env, gateway, init, keys, logs, results, retry, rm, run, runs, show, trust
+from .commands import (
+    attach,
+    demo,
+    env,
+    gateway,
+    init,
+    keys,
+    logs,
+    report,
+    results,
+    retry,
+    rm,
+    run,
+    runs,
+    show,
+    trust,
+    watch,
+)
 from .exit_codes import ExitCode
 from .session.argv import Reopen, split_arguments, with_number
 from .session.typed_options import OptionTable, split_retry
@@ -44,6 +61,9 @@ def _options(
 app.command("run", options_metavar="[OPTIONS]", epilog=run.EPILOG)(run.run)
 app.command("runs")(runs.runs)
 app.command("show")(show.show)
+app.command("report")(report.report)
+app.command("attach")(attach.attach)
+app.command("watch")(watch.watch)
 app.command("results")(results.results)
 app.command("logs")(logs.logs)
 app.command("retry")(retry.retry)

@@ -62,6 +62,31 @@ class Usage:
 
 NO_USAGE = Usage()
 
+_NAMES = tuple(each.name for each in fields(Usage))
+
+
+class UsageTotals:
+    """Adds up many usages as JSON has them, several times faster than adding ``Usage`` objects."""
+
+    __slots__ = ("_figures",)
+
+    def __init__(self) -> None:
+        self._figures = dict.fromkeys(_NAMES, 0)
+
+    def add(self, figures: object) -> None:
+        """Add a usage that ``to_json`` wrote. What is missing or is no number of tokens counts as 0."""
+        if not isinstance(figures, dict):
+            return
+        totals = self._figures
+        for name in _NAMES:
+            figure = figures.get(name)
+            if figure:
+                totals[name] += figure if type(figure) is int and 0 < figure < _MOST else count_tokens(figure) or 0
+
+    def read(self) -> Usage:
+        """Return the sum so far."""
+        return Usage(**self._figures)
+
 
 def count_tokens(figure: object) -> int | None:
     """Return *figure* as a number of tokens; None if it is not one."""

@@ -22,6 +22,7 @@ import pytest
 
 from agentos.pool.redaction import Masker
 
+from ..page.report_reader import all_bytes
 from .leaking_worker import TRICKS as WORKER_TRICKS
 from .secret_canaries import CANARIES, UNUSABLE, Canary, CommandLines, Find, Hunter, User, forms_of, shown
 
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what other proc
 
 _HERE = Path(__file__).parent
 _COMMAND = ("--env-key", "HUNTED", "--", sys.executable, "-I", "-S", str(_HERE / "leaking_command.py"), "{}")
+_REPORTED = ("commands", "leak", "leak_async", "crash")
 _ORDINARY = Canary("ordinary", CANARIES[0].secret)
 
 # Enough for every key to be used, then every other trick.
@@ -71,6 +73,8 @@ def story(tmp_path_factory: pytest.TempPathFactory, hunter: Hunter) -> Story:
             other.result()
         after_the_crash = crash.result()
         user.types("retry", "commands")
+        for name in _REPORTED:
+            user.types("report", name, "-o", f"{name}.html")
     return Story(user, command_lines.seen, after_the_crash)
 
 
@@ -153,6 +157,16 @@ def test_no_file_and_no_output_holds_eight_bytes_of_any_secret_in_any_form(story
     finds = story.user.finds(hunter)
 
     assert not finds, shown(finds)
+
+
+def test_no_report_holds_a_secret_once_it_is_decompressed(story: Story, hunter: Hunter) -> None:
+    for name in _REPORTED:
+        content = all_bytes(story.user.cwd / f"{name}.html")
+
+        finds = sorted(hunter.in_bytes(content, f"{name}.html"))
+
+        assert not finds, shown(finds)
+        assert b"<secret>" in content, name
 
 
 def test_no_command_line_holds_a_secret(story: Story, hunter: Hunter) -> None:

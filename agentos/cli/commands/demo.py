@@ -19,7 +19,8 @@ def demo(
 
     A provider is simulated on this machine, with eight keys in three organisations, one key slow and one dead. A run of
     300 items is killed half-way, the same command continues it, and the promises are checked against the calls that
-    the provider counted. Everything is in a temporary folder. Exit code 1: a promise was not kept.
+    the provider counted. Everything is in a temporary folder; only a report of the run is left, one HTML file beside
+    that folder. Exit code 1: a promise was not kept.
     """
     from ..demo.scenario import run_demo
 

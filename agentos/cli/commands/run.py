@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -237,6 +238,14 @@ def run(
     config: Annotated[
         Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")
     ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            help="Run in the background, and return once the run has begun; closing the terminal does not end it. See "
+            "agentos attach.",
+        ),
+    ] = False,
     name: Annotated[
         str | None,
         typer.Option(
@@ -296,6 +305,21 @@ def run(
     joblog: Annotated[
         str | None, typer.Option(help="Write a table of what ran, as GNU parallel does.", metavar="FILE")
     ] = None,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            help="At the end, also after Ctrl-C, write the run as one HTML file. See agentos report.", metavar="FILE"
+        ),
+    ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Tell of the run's end, a crash, dead keys and more: slack:env:NAME (or discord, teams, json: a "
+            "webhook whose address is in that variable; file:PATH), or a command that gets the facts as JSON on its "
+            "standard input. none: nobody, whatever your configuration says.",
+            metavar="TARGET",
+        ),
+    ] = None,
     progress: Annotated[
         str | None,
         typer.Option(
@@ -319,18 +343,23 @@ def run(
     1 some failed; 2 wrongly typed; 3 halted; 4 no usable credential; 70 a fault, of agentos or of a cluster; 74 output
     cannot be written; 75 parked on a limit; 130 and 143 stopped by a signal.
     """
+    from ..session.detached_run import start_detached, take_pipe
     from ..session.request import Flags, build_request
     from ..session.run_session import run_session
 
     typed: ParsedArguments = context.obj
+    begun_pipe = take_pipe(os.environ)
     for one, other, names in (
         (items or None, items_from or None, "ITEMS and --arg-file"),
         (items or items_from or None, listed, "items and --items"),
         (halt, max_failures, "--halt and --max-failures"),
         (progress, bar or None, "--progress and --bar"),
+        (detach or None, dry_run or None, "--detach and --dry-run"),
     ):
         if one is not None and other is not None:
             raise UsageError(f"{names} were both given", "give one of them")
+    if detach:
+        return start_detached(typed, reads_stdin="-" in (items or items_from or ()), as_json=json)
     flags = Flags(
         typed=typed,
         items=tuple(items or items_from or ()),
@@ -349,6 +378,8 @@ def run(
         verbose=verbose,
         repeat=repeat,
         allow_duplicates=allow_duplicates,
+        notify=tuple(notify or ()),
+        begun_pipe=begun_pipe,
         options={
             "parallel": parallel,
             "max_parallel": max_parallel,
@@ -380,6 +411,7 @@ def run(
             "results": results,
             "no_item": no_item,
             "joblog": joblog,
+            "report": report,
             "progress": "bar" if bar else progress,
             "dir": dir,
         },

@@ -44,6 +44,10 @@ def show(
     json: Annotated[
         bool, typer.Option("--json", help="For programs: one JSON object, or one a line of items.")
     ] = False,
+    markdown: Annotated[
+        bool,
+        typer.Option("--markdown", help="As Markdown, for the summary of a CI job: >> $GITHUB_STEP_SUMMARY."),
+    ] = False,
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
@@ -61,8 +65,13 @@ def show(
         state = "failed"
     if state is not None and state not in _STATES:
         raise UsageError(f"there is no state {state!r}", f"an item is {', '.join(_STATES[:-1])} or {_STATES[-1]}")
+    if markdown and (json or items or failed or state is not None):
+        raise UsageError("--markdown shows the whole run", "leave out --json, --items, --failed and STATE")
     folder = find_run(base_folder(dir), run)
     require_begun(folder)
+    if markdown:
+        _show_markdown(folder)
+        return ExitCode.OK
     if items or failed or state is not None:
         _list_items(folder, state, as_json=json, with_details=failed)
     else:
@@ -91,6 +100,16 @@ def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:
     width = find_width(sys.stdout)
     for line in format_report(report, now=time.time(), paint=paint, cwd=os.getcwd(), base=base, width=width):
         print(line)
+
+
+def _show_markdown(folder: Path) -> None:
+    import time
+
+    from ...page.head_facts import build_head
+    from ...page.markdown import build_markdown
+    from ...runs.report.run_report import build_report
+
+    sys.stdout.buffer.write(build_markdown(build_head(build_report(folder), time.time())).encode("utf-8", "replace"))
 
 
 def _list_items(folder: Path, state: str | None, *, as_json: bool, with_details: bool) -> None:

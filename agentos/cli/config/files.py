@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..usage_error import UsageError
 from .credential_entries import (
@@ -40,7 +40,11 @@ from .run_options import (
     unknown,
 )
 
+if TYPE_CHECKING:
+    from .notify_entries import NotifyEntry
+
 FILE_NAME: Final = "agentos.toml"
+_TABLES: Final = ("run", "credentials", "notify")
 _LARGEST: Final = 4 * 1024 * 1024
 _IN_A_FILE: Final = "sqlite:///"
 _LOCAL: Final = ("sqlite", "memory")
@@ -75,6 +79,7 @@ class Settings:
     cwd: Path
     files: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+    notify: tuple[NotifyEntry, ...] = ()
 
     def value(self, name: str, default: Any = None) -> Any:
         """Return the value of an option, or *default* if it is not set."""
@@ -86,11 +91,13 @@ def load_settings(config: Path | None, cwd: Path, environ: Mapping[str, str]) ->
     """Read all settings. Raise UsageError, which names file and line, or the variable."""
     run: dict[str, Setting] = {}
     entries: dict[str, CredentialEntry] = {}
-    files = []
+    files: list[Path] = []
+    notify: list[NotifyEntry] = []
     _require_named(config, cwd, environ)
     for path, trusted in _files(config, cwd, environ):
-        settings, found = read_config_file(path, trusted=trusted, cwd=cwd)
+        settings, found, messages = read_config_file(path, trusted=trusted, cwd=cwd)
         files.append(path)
+        notify += messages
         run.update(settings)
         for entry in found:
             require_not_replaced(entry, entries)
@@ -99,21 +106,29 @@ def load_settings(config: Path | None, cwd: Path, environ: Mapping[str, str]) ->
     run.update(from_environment)
     credentials = list(entries.values())
     require_same_limits(credentials)
-    return Settings(run, credentials, cwd, tuple(files), warnings)
+    return Settings(run, credentials, cwd, tuple(files), warnings, tuple(notify))
 
 
-def read_config_file(path: Path, *, trusted: bool, cwd: Path) -> tuple[dict[str, Setting], list[CredentialEntry]]:
+def read_config_file(
+    path: Path, *, trusted: bool, cwd: Path
+) -> tuple[dict[str, Setting], list[CredentialEntry], list[NotifyEntry]]:
     """Read one file. *trusted*: the user has chosen it, and it may set anything."""
     given, source = _parsed(path, format_path(path, cwd), trusted)
     for name in given:
-        if name not in ("run", "credentials"):
+        if name not in _TABLES:
             hint = 'the file has a table [run], and a [[credentials]] for each key; "agentos init" writes an example'
-            near = get_close_matches(name, ["run", "credentials", *RUN_OPTIONS], 1)
+            near = get_close_matches(name, [*_TABLES, *RUN_OPTIONS], 1)
             if near:
-                where = "" if near[0] in ("run", "credentials") else ", under [run]"
+                where = "" if near[0] in _TABLES else ", under [run]"
                 hint = f"did you mean {near[0]}{where}?"
             raise UsageError(f"{source.describe_location(name)}: {unknown(name)}", hint)
-    return _parse_run_table(given.get("run", {}), source), parse_entries(given.get("credentials", []), source)
+    entries = parse_entries(given.get("credentials", []), source)
+    messages = []
+    if "notify" in given:
+        from .notify_entries import parse_notify
+
+        messages = parse_notify(given["notify"], source)
+    return _parse_run_table(given.get("run", {}), source), entries, messages
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -270,7 +285,7 @@ def _find_harm(name: str, value: Any, folder: Path) -> str | None:
     if name == "store":
         path = value.removeprefix(_IN_A_FILE) if value.startswith(_IN_A_FILE) else None
     else:
-        path = value if name in ("dir", "results", "joblog") else None
+        path = value if name in ("dir", "results", "joblog", "report") else None
     if path is None or _is_within(folder, path):
         return None
     return "leads out of the folder of this file: its author could have files written there"

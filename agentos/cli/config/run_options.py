@@ -249,6 +249,7 @@ RUN_OPTIONS: Final[Mapping[str, Option]] = {
     "results": Option(text, '"results.jsonl"', "also write the results to this file"),
     "no_item": Option(flag, "false", "leave the items out of the results, which have ids and values"),
     "joblog": Option(text, '"jobs.log"', "also write a table of what ran, as GNU parallel does"),
+    "report": Option(text, '"report.html"', "at the end write the run as one HTML file to look at"),
     "dir": Option(text, '".agentos"', "the folder in which runs are kept", "AGENTOS_BASE_DIR"),
 }
 

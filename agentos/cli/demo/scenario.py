@@ -36,17 +36,19 @@ def run_demo(items: int, *, keep: bool) -> ExitCode:
     began = time.monotonic()
     with _ending_on_signals(), _folder(keep=keep) as path, _served(items) as simulator:
         folder = DemoFolder(path)
+        page = path / "report.html" if keep else path.with_suffix(".html")
         try:
             folder.fill(simulator, count_slots(), items)
         except OSError as error:
             raise _no_folder(error) from None
-        code = _Demo(folder, simulator, items, Paint(use_color(sys.stdout, os.environ))).run(began, kept=keep)
+        code = _Demo(folder, page, simulator, items, Paint(use_color(sys.stdout, os.environ))).run(began, kept=keep)
     return code
 
 
 class _Demo:
-    def __init__(self, folder: DemoFolder, simulator: Running, items: int, paint: Paint) -> None:
+    def __init__(self, folder: DemoFolder, page: Path, simulator: Running, items: int, paint: Paint) -> None:
         self._folder = folder
+        self._page = page
         self._simulator = simulator
         self._items = items
         self._paint = paint
@@ -61,6 +63,7 @@ class _Demo:
         self._run_to_the_end(*RUN)
         self._run_to_the_end("show")
         self._run_to_the_end("keys")
+        self._run_to_the_end("report", "-o", str(self._page))
         evidence = Evidence(
             items=self._items,
             done_before=done_before,
@@ -84,7 +87,7 @@ class _Demo:
             self._paint(f"{self._items:,} prompts, {len(slots)} keys, one crash.", BOLD)
             + " The provider is simulated, and its limits are not configured:",
             *(f"  {line}" for line in align_table(_print_introduction())),
-            f"All of it is in {self._folder.path}{'' if kept else ', and removed at the end'}.",
+            f"All of it is in {self._folder.path}{'' if kept else ', and removed at the end, but for a report'}.",
         )
 
     def _check_promises(self, evidence: Evidence) -> ExitCode:
@@ -99,7 +102,8 @@ class _Demo:
         return ExitCode.SOME_FAILED if broken else ExitCode.OK
 
     def _print_end(self, seconds: float, *, kept: bool) -> None:
-        self._print("", f"That took {format_duration(seconds)}. Now with keys of your own:")
+        self._print("", f"The run as a page, to open in a browser: {self._paint(str(self._page), CYAN)}")
+        self._print(f"That took {format_duration(seconds)}. Now with keys of your own:")
         for typed, meaning in (
             ("agentos init", "writes an agentos.toml, with the keys it finds in your environment"),
             ("agentos run --help", "items from files, globs and pipes; commands and Python functions"),

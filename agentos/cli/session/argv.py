@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 BARE_PARALLEL = "3"
 SPELLINGS: dict[str, tuple[str, ...]] = {"parallel": ("--jobs", "-j")}  # besides the option's own name
-ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--trust", "--dry-run", "-n")
+ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--trust", "--dry-run", "-n", "--detach")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
-"""Check the files of ``--results`` and ``--joblog`` before the run.
+"""Check the files of ``--results``, ``--joblog`` and ``--report`` before the run.
 
-Results are rewritten at each start, so a mistyped name must not overwrite another file.
+They are rewritten at each start, so a mistyped name must not overwrite another file.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import stat
@@ -18,18 +19,19 @@ if TYPE_CHECKING:
 
 def require_own_files(request: RunRequest) -> None:
     """Raise ``UsageError`` for a file that cannot be written, or that was not written by agentos."""
-    results, joblog = request.option("results"), request.option("joblog")
-    for option, path in (("results", results), ("joblog", joblog)):
-        if path is None:
-            continue
+    given = {option: request.option(option) for option in ("results", "joblog", "report")}
+    paths = {option: path for option, path in given.items() if path is not None}
+    for option, path in paths.items():
         named = f"--{option} {path}"
         if any(_is_same(path, name) for name in _item_files(request)):
             raise UsageError(f"{named} is the file of the items", "name another file for it")
         if any(_is_same(path, descriptor) for descriptor in (1, 2) if _is_file(descriptor)):
             raise UsageError(f"{named} is the file that standard output goes to", "name another file, or use --json")
         _require(option, path, named)
-    if results is not None and joblog is not None and _is_same(results, joblog):
-        raise UsageError(f"--results and --joblog name the same file, {results}", "give each a file of its own")
+    for one, other in itertools.combinations(paths, 2):
+        if _is_same(paths[one], paths[other]):
+            hint = "give each a file of its own"
+            raise UsageError(f"--{one} and --{other} name the same file, {paths[one]}", hint)
 
 
 def _item_files(request: RunRequest) -> list[str]:
@@ -45,7 +47,7 @@ def _require(option: str, path: str, named: str) -> None:
         if not before:
             os.unlink(path)
         if ordinary and length and not _is_ours(option, path):
-            what = "results" if option == "results" else "a joblog"
+            what = {"results": "results", "joblog": "a joblog", "report": "a report"}[option]
             raise UsageError(
                 f"{named} is there, and does not hold {what}", "it would be overwritten: name another file"
             )
@@ -56,6 +58,8 @@ def _require(option: str, path: str, named: str) -> None:
 def _is_ours(option: str, path: str) -> bool:
     with open(path, "rb") as file:
         line = file.readline(1 << 20)
+    if option == "report":
+        return line == b"<!doctype html>\n"
     if option == "joblog":
         return line.startswith(b"Seq\tHost\t")
     from ...runs.exports.results_file import holds_results

@@ -79,6 +79,10 @@ class SessionRecords:
         """Record a change of a key's state."""
         self._events.write("key", name=name, state=state, until=until, why=why)
 
+    def write_record(self, kind: str, /, **facts: Any) -> None:
+        """Record an event of *kind*."""
+        self._events.write(kind, **facts)
+
     def note_waiting(self) -> None:
         """Record the time lost waiting so far, by key. Called periodically, so that a crash loses little of it."""
         if self._watch is not None:

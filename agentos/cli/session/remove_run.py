@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import JournalError, JournalInUse
+from ...notify.notifier import LOG_NAME as NOTIFY_LOG_NAME
+from ...notify.notifier import STATE_NAME as NOTIFIED_NAME
 from ...runs.context import build_file_name
 from ...runs.exports.event_log import EVENTS_NAME
 from ...runs.exports.results_file import RESULTS_NAME
@@ -24,6 +26,7 @@ from ...runs.journal.owner_lock import OwnerLock
 from ...runs.report.run_card import CARD_NAME
 from ...util.private_folder import PrivateFolder, UnsafePath, unless_link
 from ..usage_error import UsageError
+from .detached_run import LOG_NAME as DETACHED_LOG_NAME
 from .find_run import BaseFolder, build_run_path, open_folder
 from .run_folder import LOCK_NAME, find_difference
 from .trusted_runs import ID_NAME, TrustedRuns
@@ -35,6 +38,7 @@ _JOURNAL: Final = re.compile(rf"{re.escape(DATABASE_NAME)}(\.damaged-\d+)?(\.new
 _PLAIN: Final = frozenset(
     {
         *(LOCK_NAME, ID_NAME, CARD_NAME, EVENTS_NAME, RESULTS_NAME),
+        *(DETACHED_LOG_NAME, NOTIFY_LOG_NAME, NOTIFIED_NAME, f"{NOTIFIED_NAME}.new"),
         *(f"{ID_NAME}.new", f"{CARD_NAME}.new", f".{RESULTS_NAME}.new"),
     }
 )

@@ -41,7 +41,7 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 _DEFAULT_PARALLEL = 3
 _NO_KEYS = "none"  # run without credentials even if agentos.toml has some
-_PATHS = ("dir", "results", "joblog")
+_PATHS = ("dir", "results", "joblog", "report")
 _PARK_AFTER = 600.0  # an agent that would wait longer for a key is ended, and its session resumed later
 
 
@@ -69,6 +69,8 @@ class Flags:
     repeat: int | None = None
     allow_duplicates: bool = False
     agent: AgentFlags = AgentFlags()  # noqa: RUF009 - it is frozen
+    notify: tuple[str, ...] = ()
+    begun_pipe: int | None = None  # to the process that started this one with --detach
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from .run_pool import build_pool
 if TYPE_CHECKING:
     from ...errors import InputFailed
     from ...gateway.thread import GatewayThread
+    from ...notify.targets import NotifyTarget
     from ...pool.protocols import PoolInterface
     from ...runs.commands.command import Command
     from ...runs.display.eta import PoolForecast
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from ..terminal.progress_mode import Reporter
     from .key_monitor import KeyMonitor
     from .request import RunRequest
+    from .run_messages import RunMessages
+    from .speed_recorder import SpeedFacts
 
 # With --no-wait, a longer cooldown is not waited for; the pool calls such a key parked.
 _PARKED_FROM = 600.0
@@ -81,6 +84,9 @@ class _Session:
         self._records: SessionRecords | None = None
         self._owned: RunFolder
         self._has_printed_summary = False
+        self._held = False  # the journal cannot be written for now
+        self._targets: list[NotifyTarget] = []
+        self._messages: RunMessages | None = None
         self._elsewhere: dict[str, Any]
         self._reporter: Reporter
         self._outputs: OutputCapture
@@ -90,12 +96,18 @@ class _Session:
         request, ends = self._request, self._ends
         if (forced_exit := find_current()) is not None:
             forced_exit.arm()
+        if request.flags.notify or request.settings.notify:
+            from .run_messages import find_targets
+
+            self._targets = find_targets(request, os.environ)
         self._pool = build_pool(request)
         if self._pool is not None:
             from ...pool.protocols import runtime_of
             from ...runs.output.stream_redaction import Redaction
 
             self._runtime = runtime_of(self._pool)
+            for target in filter(lambda each: each.url, self._targets):
+                self._runtime.masker.add_password(target.url)
             self._redactors = Redaction(self._runtime.masker, self._runtime.get_secret).stream
             ends.callback(self._pool.close)
         command = build_command(request)
@@ -181,6 +193,24 @@ class _Session:
     def _last_line(self, item_id: str) -> str | None:
         return self._outputs.last_line(item_id)
 
+    def _speed_facts(self) -> SpeedFacts | None:
+        """Return what decides the speed now; None before the run begins."""
+        from ...runs.display.speed import WorkerCounts
+        from .speed_recorder import SpeedFacts
+
+        coordinator = self._coordinator
+        if coordinator is None or coordinator.stats is None:
+            return None
+        workers = WorkerCounts(self._request.parallel, len(coordinator.get_running()), coordinator.get_waiting())
+        return SpeedFacts(
+            coordinator.stats,
+            () if self._watch is None else self._watch.rows(),
+            workers,
+            held=self._held,
+            offline=coordinator.stats.unreachable_since is not None,
+            on_cluster=self._request.engine is not None,
+        )
+
     def _on_key_change(self, name: str, state: str, until: float | None, why: str) -> None:
         if self._records is not None:
             self._records.on_key_change(name, state, until, why)
@@ -195,6 +225,10 @@ class _Session:
             self._forecast.note(event)
         self._reporter(event)
         self._has_printed_summary = event.kind == "run_finished"
+        if event.kind in ("held", "going_on"):
+            self._held = event.kind == "held"
+        if event.kind == "stopping" and self._messages is not None:
+            self._messages.note_stopping(event.stats.stopped_by or event.message)
         if self._records is not None:
             self._records.on_event(event)
         if self._watch is not None and event.kind == "item_limited":
@@ -253,6 +287,12 @@ class _Session:
     def _begin(self, command: Command | None) -> None:
         """Open the other files of the run; called when its journal is open and checked."""
         self._owned.write_card(self._request)
+        if self._request.flags.begun_pipe is not None:
+            from .detached_run import report_begun
+
+            report_begun(
+                self._request.flags.begun_pipe, self._owned.folder, self._request.name, self._build_folder_option()
+            )
         self._records = SessionRecords(self._request, self._owned.folder, self._masked, command, self._stdout)
         self._ends.callback(self._records.close)
         self._records.on_begin(os.getpid(), self._watch)
@@ -261,6 +301,20 @@ class _Session:
         if self._watch is not None:
             self._watch.start()
             self._ends.callback(self._watch.close)
+        from .speed_recorder import SpeedRecorder
+
+        self._start_messages()
+        observe = None if self._messages is None else self._messages.observe
+        recorder = SpeedRecorder(self._speed_facts, self._records.write_record, on_sample=observe)
+        recorder.start()
+        self._ends.callback(recorder.close)
+
+    def _start_messages(self) -> None:
+        if self._targets:
+            from .run_messages import RunMessages
+
+            self._messages = RunMessages(self._request, self._targets, self._build_resume_command(), self._masked)
+            self._ends.callback(self._messages.close)
 
     def _new_coordinator(self, command: Command | None) -> ParallelCoordinator:
         from ...workflows.parallel import ParallelCoordinator
@@ -361,6 +415,7 @@ class _Session:
         if stats is None or self._records is None:
             return
         self._records.note_waiting()
+        self._end_messages(int(refusal.code), stats)
         self._ends.pop_all().close()
         self._records.on_end(stats, refusal.code)
 
@@ -375,6 +430,7 @@ class _Session:
         if self._request.total is None and stats.total == 0 and code is ExitCode.OK:
             code = ExitCode.USAGE  # as for an empty file: the program that should write them may have failed
             self._print("agentos: no items came on standard input\n")
+        self._end_messages(int(code), stats)
         self._ends.pop_all().close()  # before the summary, which is printed below the display
         records.on_end(stats, code)
         output_errors = [] if self._screen is None else self._screen.list_errors()
@@ -383,6 +439,8 @@ class _Session:
         if records.error is not None:
             self._print(f"agentos: {records.error}\n")
         if code is ExitCode.OK and (output_errors or records.error is not None):
+            code = ExitCode.OUTPUT
+        if raised_by_signal is None and not self._write_report() and code is ExitCode.OK:
             code = ExitCode.OUTPUT
         if refused is not None:
             self._print(f"agentos: {self._masked(str(refused.__cause__ or refused))}\n")
@@ -402,6 +460,28 @@ class _Session:
             words += build_next_steps(stats, code, name=name, again=again, retry=retry, retried=retried)
             self._print("".join(f"{line}\n" for line in words))
         return int(code)
+
+    def _end_messages(self, code: int, stats: ProgressStats) -> None:
+        if self._messages is not None:
+            self._messages.end(code, stats)
+
+    def _write_report(self) -> bool:
+        """Write the page that ``--report`` asks for; return False if it cannot be written, and say so."""
+        target = self._request.option("report")
+        if target is None:
+            return True
+        from pathlib import Path
+
+        from ...page.report_file import write_report
+
+        try:
+            write_report(self._owned.folder.path, Path(target))
+        except (OSError, AgentOSError) as error:
+            reason = getattr(error, "strerror", None) or self._masked(str(error))
+            self._print(f"agentos: the report cannot be written to {target}: {reason}\n")
+            return False
+        self._print(f"report: {target}\n" if self._request.option("progress") not in ("none", "json") else "")
+        return True
 
     def _build_folder_option(self) -> str:
         """Return the ``--dir`` option that other commands need to find the run, if it was typed."""

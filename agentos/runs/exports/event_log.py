@@ -1,8 +1,8 @@
 """``events.jsonl``: events of a run other than results, one JSON object per line, for reports and programs.
 
 Each has ``at`` (epoch seconds) and ``kind``: ``session`` (a start), ``item_retried``, ``item_limited``, ``key`` (a key
-changed its state), ``waiting`` (how this session spent its time so far), ``stopping``, ``held``, ``going_on``,
-``unreachable``, ``reachable``.
+changed its state), ``waiting`` (how this session spent its time so far), ``bound`` (what bounded the speed from
+``since`` to ``until``), ``stopping``, ``held``, ``going_on``, ``unreachable``, ``reachable``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from ...costs.usage import Usage
@@ -17,13 +16,3 @@ def encode_usage(total: Usage | None, used: Mapping[str, Usage]) -> str | None:
         return None
     keys = {"keys": {name: usage.to_json() for name, usage in used.items()}} if used else {}
     return _dump({**total.to_json(), **keys})
-
-
-def parse_key_usage(text: str | None) -> dict[str, Usage]:
-    """Return what the attempt of an entry used, by credential. Text that is not such a column counts as nothing."""
-    try:
-        found = json.loads(text or "null")
-    except ValueError:
-        return {}
-    keys = found.get("keys") if isinstance(found, dict) else None
-    return {name: Usage.from_json(usage) for name, usage in keys.items()} if isinstance(keys, dict) else {}

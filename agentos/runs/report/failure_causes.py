@@ -78,18 +78,25 @@ class FailureCauses:
         place: str | None = None,
         code: str | int | None = None,
         traceback: str | None = None,
-    ) -> None:
+    ) -> int | None:
+        """Count a failure; return the number of its group, in order of appearance, or None beyond the bound."""
         text = error or error_type or "no reason was recorded"
         cause = "" if place is not None else normalize_error(text, item_id)
         key = cause, error_type, place, None if code is None else str(code)
         found = self._found.get(key)
-        if found is not None:
+        if found is None and len(self._found) >= self._most:
+            self.others += 1
+            return None
+        if found is None:
+            found = self._found[key] = _GroupCount(len(self._found), item_id, text[:_READ], traceback)
+        else:
             found.count += 1
             found.same_text &= text[:_READ] == found.text
-        elif len(self._found) < self._most:
-            self._found[key] = _GroupCount(item_id, text[:_READ], traceback)
-        else:
-            self.others += 1
+        return found.number
+
+    def list_numbers(self) -> list[int]:
+        """Return the numbers of the groups, in the order of ``list_groups``."""
+        return [found.number for found in sorted(self._found.values(), key=lambda each: -each.count)]
 
     def list_groups(self) -> tuple[FailureGroup, ...]:
         """Return the groups, the most frequent first; equal counts in order of appearance."""
@@ -111,9 +118,10 @@ class FailureCauses:
 
 
 class _GroupCount:
-    __slots__ = ("count", "example", "same_text", "text", "traceback")
+    __slots__ = ("count", "example", "number", "same_text", "text", "traceback")
 
-    def __init__(self, example: str, text: str, traceback: str | None) -> None:
+    def __init__(self, number: int, example: str, text: str, traceback: str | None) -> None:
+        self.number = number
         self.count = 1
         self.example = example
         self.text = text

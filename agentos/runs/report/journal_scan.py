@@ -6,13 +6,13 @@ import json
 import sqlite3
 from array import array
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final, Protocol
 
-from ...costs.usage import NO_USAGE, Usage
+from ...costs.usage import Usage, UsageTotals
 from ..core.states import Trouble
-from ..exports.usage_column import parse_key_usage
 from ..journal.entry_kinds import RecordedState
 from ..journal.entry_text import replace_surrogates
 from ..journal.known_items import KnownItems
@@ -31,11 +31,44 @@ _WALK: Final = (
     "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end, "
     "case when kind = 'failed' then detail ->> '$.traceback' end, "
     "case when kind in ('failed', 'retry', 'limited') then detail ->> '$.trouble' end, usage, "
-    "case when kind = 'done' then flags ->> '$.redacted' end, kind = 'done' and detail is not null "
+    "case when kind = 'done' then flags ->> '$.redacted' end, kind = 'done' and detail is not null, attempt "
     "from entries where seq <= ? order by seq"
 )
-_REFUSED: Final = f"select item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
+_REFUSED: Final = f"select seq, item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
+_decode: Final = json.JSONDecoder().raw_decode  # without the checks of json.loads, which take as long
 _ENDS_ATTEMPT: Final = frozenset({"done", "failed", "retry", "limited", "interrupted"})
+
+
+class EntryCollector(Protocol):
+    """Takes the items and attempts that a scan meets, for a report that lists them."""
+
+    def add_entry(
+        self,
+        item: str,
+        state: RecordedState | None,
+        seq: int,
+        at: float,
+        kind: str,
+        token: int | None,
+        number: int | None,
+        credential: str | None,
+        duration: float | None,
+        error: str | None,
+        trouble: str | None,
+        usage: Mapping[str, Any] | None,
+        cause: int | None,
+    ) -> None:
+        """Take an entry of *item*; *state* is that of the item if this entry decides it, else None.
+
+        *usage* has the tokens of the item so far, as ``Usage.to_json`` names them; what was edited may be anything.
+        *cause* is the number of the failure's group in ``JournalScan.causes``, if there is one.
+        """
+
+    def add_refused(self, seq: int, item: str, error: str | None, cause: int | None) -> None:
+        """Take an item that failed because its id was taken."""
+
+    def add_not_begun(self, item: str) -> None:
+        """Take a planned item without any entry."""
 
 
 @dataclass(slots=True)
@@ -64,13 +97,17 @@ class KeyTotals:
     seconds: float = 0.0
     rejected: int = 0
     unreachable: int = 0
-    usage: Usage = NO_USAGE
+    used: UsageTotals = field(default_factory=UsageTotals)
 
 
 class JournalScan:
-    """Totals over the intact entries of a journal. Of unfinished items, up to *ids* ids are kept for each state."""
+    """Totals over the intact entries of a journal. Of unfinished items, up to *ids* ids are kept for each state.
 
-    def __init__(self, contents: JournalContents, ids: int) -> None:
+    *collector* gets every item and attempt.
+    """
+
+    def __init__(self, contents: JournalContents, ids: int, collector: EntryCollector | None = None) -> None:
+        self.collector = collector
         self.known: KnownItems = contents.known
         self.sessions: list[SessionTotals] = []
         self.keys: dict[str, KeyTotals] = {}
@@ -78,7 +115,7 @@ class JournalScan:
         self.retry_causes = FailureCauses()
         self.unanswered = 0  # attempts that timed out or got no answer
         self.durations = array("d")  # of done items
-        self.usage = NO_USAGE  # of all attempts
+        self._without_key = UsageTotals()
         self.redacted = 0  # values from which a secret was removed
         self.not_json = 0  # values of which there is only the repr
         self.ends: Counter[str] = Counter()
@@ -92,8 +129,18 @@ class JournalScan:
         self._cut_off = 0  # and of earlier ones, which were killed
 
     @property
+    def last_entry(self) -> int:
+        """The number of the newest entry that is scanned."""
+        return self._last
+
+    @property
     def attempts(self) -> int:
         return self.ends.total() + len(self._open) + self._cut_off
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that all attempts used."""
+        return sum((key.used.read() for key in self.keys.values()), self._without_key.read())
 
     def count_interrupted(self, *, running: bool) -> int:
         """Return the number of interrupted attempts; *running*: those of the last session may still end."""
@@ -103,9 +150,11 @@ class JournalScan:
         """Scan all entries; call it once."""
         for row in connection.execute(_WALK, (self._last,)):
             self._add_entry(*row)
-        for item, error in connection.execute(_REFUSED, (self._last,)):
+        for seq, item, error in connection.execute(_REFUSED, (self._last,)):
             self.refused += 1
-            self.causes.add(item, error, None)
+            cause = self.causes.add(item, error, None)
+            if self.collector is not None:
+                self.collector.add_refused(seq, item, error, cause)
         plan = Plan(connection, self._last)
         if plan:
             self.never_begun = 0
@@ -115,6 +164,8 @@ class JournalScan:
                     if hit is None:
                         self.never_begun += 1
                         self._keep(RecordedState.PENDING, item_id)
+                        if self.collector is not None:
+                            self.collector.add_not_begun(item_id)
         return self
 
     def _add_entry(
@@ -135,12 +186,12 @@ class JournalScan:
         usage: str | None,
         redacted: int | None,
         not_json: int,
+        number: int | None,
     ) -> None:
         if item is None:
             self._add_event(at, kind, detail)
             return
-        if usage is not None:
-            self._add_usage(usage)
+        figures = None if usage is None else self._add_usage(usage)
         session = self.sessions[-1] if self.sessions else None
         if session is not None:
             session.last_at = at
@@ -165,13 +216,18 @@ class JournalScan:
             self.durations.append(duration or 0.0)
             self.redacted += bool(redacted)
             self.not_json += not_json
+        cause = None
         if kind in ("done", "failed", "duplicate"):
             if session is not None:
                 session.finished += 1
             if state is RecordedState.FAILED:
-                self.causes.add(item, error, detail, place, code, traceback)
+                cause = self.causes.add(item, error, detail, place, code, traceback)
         elif state is not None:
             self._keep(state, item)
+        if self.collector is not None:
+            self.collector.add_entry(
+                item, state, seq, at, kind, token, number, credential, duration, error, trouble, figures, cause
+            )
 
     def _add_event(self, at: float, kind: str, detail: str | None) -> None:
         if kind == "session":
@@ -204,12 +260,24 @@ class JournalScan:
         key.rejected += trouble == Trouble.REJECTED
         key.unreachable += trouble == Trouble.UNREACHABLE
 
-    def _add_usage(self, text: str) -> None:
-        for name, usage in parse_key_usage(text).items():
-            self.usage += usage
-            if name:
-                key = self.keys.setdefault(name, KeyTotals())
-                key.usage += usage
+    def _add_usage(self, text: str) -> Mapping[str, Any] | None:
+        """Add what an attempt used, by key; return the figures of its item so far."""
+        try:
+            found = _decode(text)[0]
+        except ValueError:
+            return None  # edited by hand
+        if not isinstance(found, dict):
+            return None
+        by_key = found.get("keys")
+        for name, figures in by_key.items() if isinstance(by_key, dict) else ():
+            if not name:
+                self._without_key.add(figures)
+                continue
+            key = self.keys.get(name)
+            if key is None:
+                key = self.keys[name] = KeyTotals()
+            key.used.add(figures)
+        return found
 
     def _keep(self, state: RecordedState, item_id: str) -> None:
         ids = self.unfinished.setdefault(state, [])

@@ -21,13 +21,15 @@ from ..exports.results_file import RESULTS_NAME
 from ..journal.entry_kinds import RecordedState
 from ..journal.journal_files import JournalFiles, locate_files
 from .agent_items import AgentItem, list_agents
+from ..journal.known_items import KnownItems
 from .failure_causes import FailureGroup
 from .gateway_requests import RequestTotals, sum_requests
 from .journal_access import has_closed, read_journal, read_verified
-from .journal_scan import JournalScan, KeyTotals, SessionTotals
+from .journal_scan import EntryCollector, JournalScan, KeyTotals, SessionTotals
 from .key_time import KeyTime, read_key_time
 from .key_waits import WaitingTime, sum_waiting
 from .run_card import RunCard, read_card
+from .speed_bounds import SpeedBounds, read_speed_bounds
 from .status import RunStatus, find_status
 
 _IDS: Final = 20  # ids per state, by default
@@ -124,7 +126,8 @@ class RunReport:
     ``total`` is None while the length of its input is not known. ``counts`` has every state; ``not_begun`` are pending
     items without any entry. ``wall`` is the running time of all sessions together, and ``rate`` the items finished per
     second of it. ``limited``, ``rejected``, ``unreachable`` and ``interrupted`` count attempts by what stopped them;
-    ``unanswered`` those that timed out or got no answer. ``retry_cause`` is the most frequent reason of retries.
+    ``unanswered`` those that timed out or got no answer. ``retry_cause`` is the most frequent reason of retries, and
+    ``bounds`` what bounded the speed.
     ``other_failures`` are failed items with causes that are not in ``failures``. ``unfinished`` has the first ids of
     each state. ``damage`` says what is wrong with the journal: then everything else covers the part before it.
     ``usage`` has the tokens that all attempts used. ``redacted`` counts values from which a secret was removed,
@@ -163,6 +166,7 @@ class RunReport:
     retry_cause: FailureGroup | None = None
     requests: RequestTotals = field(default_factory=RequestTotals)  # through the gateway
     agents: tuple[AgentItem, ...] = ()
+    bounds: SpeedBounds = field(default_factory=SpeedBounds)
 
     @property
     def left(self) -> int:
@@ -205,6 +209,7 @@ class RunReport:
             "retry_cause": None if self.retry_cause is None else self.retry_cause.as_json(),
             "requests": self.requests.as_json(),
             "agents": [agent.as_json() for agent in self.agents],
+            "bounds": self.bounds.as_json(),
         }
 
 
@@ -213,28 +218,49 @@ def build_report(folder: Path, *, ids: int = _IDS, wall: Callable[[], float] = t
 
     Raises JournalUnavailable if there is no journal, and another JournalError if nothing in it can be read.
     """
+    return scan_run(folder, lambda: None, ids=ids, wall=wall)[0]
+
+
+def scan_run(
+    folder: Path,
+    make_collector: Callable[[], EntryCollector | None],
+    *,
+    ids: int = _IDS,
+    wall: Callable[[], float] = time.time,
+) -> tuple[RunReport, JournalScan]:
+    """Read the report as ``build_report`` does, and the scan of the same entries, whose collector has all items.
+
+    *make_collector* is called for each read of the journal: an interrupted one has already collected some entries.
+    """
     files = locate_files(folder)
-    report = _build_report(folder, files, ids, wall)
+    report, tally = _build_report(folder, files, make_collector, ids, wall)
     if report.state.word == "crashed" and report.damage is None and has_closed(files):
-        report = _build_report(folder, files, ids, wall)
-    return report
+        report, tally = _build_report(folder, files, make_collector, ids, wall)
+    return report, tally
 
 
-def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[], float]) -> RunReport:
+def _build_report(
+    folder: Path,
+    files: JournalFiles,
+    make_collector: Callable[[], EntryCollector | None],
+    ids: int,
+    wall: Callable[[], float],
+) -> tuple[RunReport, JournalScan]:
     contents = read_verified(files)
     if contents is None:
         raise JournalUnavailable(path=str(files.db), detail="it does not exist: the run has not started")
     # A new scan for every read: an interrupted one has already counted some entries.
     tally = (
-        read_journal(files, lambda connection: JournalScan(contents, ids).scan(connection))
+        read_journal(files, lambda connection: JournalScan(contents, ids, make_collector()).scan(connection))
         if contents.position.seq
-        else JournalScan(contents, ids)
+        else JournalScan(contents, ids, make_collector())
     )
     counts = {state.value: count for state, count in contents.known.counts().items()}
     last = tally.sessions[-1] if tally.sessions else None
     not_begun = _not_begun(tally, last)
     counts[RecordedState.PENDING] += not_begun
     counts[RecordedState.FAILED] += tally.refused
+    contents.known = tally.known = KnownItems()  # fifty megabytes for a million items, before durations are sorted
     waiting = sum_waiting(read_events(folder / EVENTS_NAME))
     key_time = read_key_time(read_events(folder / EVENTS_NAME))
     unfinished = sum(counts.values()) - counts[RecordedState.DONE] - counts[RecordedState.FAILED]
@@ -245,7 +271,7 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
     now = wall()
     on = sum(max(0.0, (now if each.ended_at is None else each.ended_at) - each.started_at) for each in sessions)
     finished = sum(each.finished for each in sessions)
-    return RunReport(
+    report = RunReport(
         name=folder.name,
         folder=str(folder),
         state=state,
@@ -274,11 +300,13 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
         usage=tally.usage,
         interrupted=tally.count_interrupted(running=state.word == "running"),
         unanswered=tally.unanswered,
+        bounds=read_speed_bounds(read_events(folder / EVENTS_NAME)),
         retry_cause=next(iter(tally.retry_causes.list_groups()), None),
         requests=sum_requests(files) if contents.position.seq else RequestTotals(),
         agents=tuple(list_agents(files)) if contents.position.seq else (),
         results=str(folder / RESULTS_NAME) if (folder / RESULTS_NAME).exists() else None,
     )
+    return report, tally
 
 
 def _not_begun(tally: JournalScan, last: SessionTotals | None) -> int:
@@ -323,7 +351,7 @@ def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime, key_time: KeyTime
             waiting.by_key.get(name, 0.0),
             key.rejected,
             key.unreachable,
-            key.usage,
+            key.used.read(),
             key_time.cooling.get(name, 0.0),
         )
         for name in names

@@ -26,6 +26,8 @@ from agentos.cli.usage_error import UsageError
 from agentos.runs.report.run_report import build_report
 from agentos.simulator import Simulator, Statistics, Tally
 
+from ...page.report_reader import all_bytes, read_data
+
 ITEMS = 30
 COMMAND = [sys.executable, "-m", "agentos.cli", "demo"]
 
@@ -124,7 +126,35 @@ def test_each_command_is_shown_as_a_person_types_it(played: Played) -> None:
     typed = [line for line in played.out.splitlines() if line.startswith("$ ")]
 
     run = "$ agentos run items.jsonl --worker ask.py:ask -j 16"
-    assert typed == [run, run, "$ agentos show", "$ agentos keys"]
+    assert typed == [run, run, "$ agentos show", "$ agentos keys", f"$ agentos report -o {played.folder}/report.html"]
+
+
+def test_it_writes_a_report_without_secrets_and_names_it(played: Played) -> None:
+    page = played.folder / "report.html"
+
+    facts, columns = read_data(page)
+
+    assert facts["report"]["counts"]["done"] == len(columns["ids"]) == ITEMS
+    assert f"to open in a browser: {page}" in played.out
+    secrets = [path.read_bytes().strip() for path in (played.folder / "keys").iterdir()]
+    assert not any(secret in all_bytes(page) for secret in secrets)
+
+
+def test_only_the_report_is_left_of_a_demo_that_is_not_kept(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*COMMAND, "--items", "20"],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+    (left,) = (tmp_path / "tmp").iterdir()
+    assert left.suffix == ".html"
+    assert f"to open in a browser: {left}" in ended.stdout
 
 
 def test_in_a_pipe_there_are_plain_lines_and_no_secret(played: Played) -> None:
