@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
+from agentos.cli.config.trusted_runs import TrustedRuns
 from agentos.cli.session.run_folder import enrol
-from agentos.cli.session.trusted_runs import TrustedRuns
 from agentos.util.private_folder import PrivateFolder
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agentos.cli.config.trusted_runs import TrustedRun, TrustedRuns
 from agentos.cli.main import main
-from agentos.cli.session.trusted_runs import TrustedRun, TrustedRuns
 from agentos.util import private_folder
 
 from ..runs.hostile_files import a_folder, a_link, a_pipe, a_second_name

@@ -122,8 +122,8 @@ def _read_card(base: BaseFolder | None, folder: Path, *, trust: bool) -> RunCard
     """
     from ...runs.report.run_card import CARD_NAME, MAX_CARD_SIZE, parse_card
     from ...util.private_folder import PrivateFolder, UnsafePath
+    from ..config.trusted_runs import TrustedRuns
     from ..session.run_folder import accept_any, build_error, require_known
-    from ..session.trusted_runs import TrustedRuns
 
     memory = TrustedRuns()
     accept = accept_any if trust else memory.accepts

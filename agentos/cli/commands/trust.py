@@ -16,7 +16,7 @@ from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...util.private_folder import PrivateFolder, UnsafePath
-    from ..session.trusted_runs import TrustedRuns
+    from ..config.trusted_runs import TrustedRuns
 
 _LONGEST: Final = 4_000  # characters of what would be run
 
@@ -41,7 +41,7 @@ def trust(
     link, another user's, or writable by others. Check what is shown: the author of the folder chose it.
     """
     from ...util.private_folder import UnsafePath
-    from ..session.trusted_runs import TrustedRuns
+    from ..config.trusted_runs import TrustedRuns
 
     folder = _find_folder(path, dir)
     memory = TrustedRuns()

@@ -122,7 +122,7 @@ def _unlisted(base: BaseFolder, error: OSError) -> UsageError:
 
 def accepted_to_read() -> Accept:
     """Return a check that accepts folders of any owner for reading, but only trusted links."""
-    from .trusted_runs import TrustedRuns
+    from ..config.trusted_runs import TrustedRuns
 
     known = TrustedRuns()
     return lambda unsafe: not unsafe.is_link or known.accepts(unsafe)

@@ -25,11 +25,11 @@ from ...runs.journal.journal_files import DATABASE_NAME, locate_files
 from ...runs.journal.owner_lock import OwnerLock
 from ...runs.report.run_card import CARD_NAME
 from ...util.private_folder import PrivateFolder, UnsafePath, unless_link
+from ..config.trusted_runs import ID_NAME, TrustedRuns
 from ..usage_error import UsageError
 from .detached_run import LOG_NAME as DETACHED_LOG_NAME
 from .find_run import BaseFolder, build_run_path, open_folder
 from .run_folder import LOCK_NAME, find_difference
-from .trusted_runs import ID_NAME, TrustedRuns
 
 if TYPE_CHECKING:
     from typing import Self

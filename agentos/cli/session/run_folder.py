@@ -19,9 +19,9 @@ from ...runs.journal.journal_files import locate_files
 from ...runs.journal.owner_lock import OwnerLock
 from ...runs.report.run_card import CARD_NAME, MAX_CARD_SIZE
 from ...util.private_folder import Accept, PrivateFolder, UnsafePath, current_user, unless_link
+from ..config.trusted_runs import ID_NAME, TrustedRun, TrustedRuns, digest, new_id, read_digest, read_id
 from ..usage_error import UsageError
 from .find_run import open_folder
-from .trusted_runs import ID_NAME, TrustedRun, TrustedRuns, digest, new_id, read_digest, read_id
 
 if TYPE_CHECKING:
     from .request import RunRequest

@@ -195,21 +195,10 @@ class _Session:
 
     def _speed_facts(self) -> SpeedFacts | None:
         """Return what decides the speed now; None before the run begins."""
-        from ...runs.display.speed import WorkerCounts
-        from .speed_recorder import SpeedFacts
+        from .speed_recorder import collect_facts
 
-        coordinator = self._coordinator
-        if coordinator is None or coordinator.stats is None:
-            return None
-        workers = WorkerCounts(self._request.parallel, len(coordinator.get_running()), coordinator.get_waiting())
-        return SpeedFacts(
-            coordinator.stats,
-            () if self._watch is None else self._watch.rows(),
-            workers,
-            held=self._held,
-            offline=coordinator.stats.unreachable_since is not None,
-            on_cluster=self._request.engine is not None,
-        )
+        rows = () if self._watch is None else self._watch.rows()
+        return collect_facts(self._coordinator, self._request, rows, held=self._held)
 
     def _on_key_change(self, name: str, state: str, until: float | None, why: str) -> None:
         if self._records is not None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
     from ...runs.results import ProgressStats
     from ...util.clock import Clock
+    from ...workflows.parallel import ParallelCoordinator
+    from .request import RunRequest
 
 log = logging.getLogger("agentos")
 
@@ -48,6 +50,18 @@ class SpeedFacts:
     held: bool = False  # nothing starts, because the journal cannot be written
     offline: bool = False  # the network does not answer
     on_cluster: bool = False
+
+
+def collect_facts(
+    coordinator: ParallelCoordinator | None, request: RunRequest, keys: Sequence[CredentialState], *, held: bool
+) -> SpeedFacts | None:
+    """Return the state of a run now; None before it begins."""
+    if coordinator is None or coordinator.stats is None:
+        return None
+    workers = WorkerCounts(request.parallel, len(coordinator.get_running()), coordinator.get_waiting())
+    offline = coordinator.stats.unreachable_since is not None
+    on_cluster = request.engine is not None
+    return SpeedFacts(coordinator.stats, keys, workers, held=held, offline=offline, on_cluster=on_cluster)
 
 
 def classify(facts: SpeedFacts, wall: float) -> tuple[str, list[str]]:

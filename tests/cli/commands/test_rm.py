@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agentos.cli.config.trusted_runs import TrustedRuns
 from agentos.cli.main import main
-from agentos.cli.session.trusted_runs import TrustedRuns
 from agentos.runs.journal.owner_lock import OwnerLock
 
 from ...runs.journal.journal_helpers import write

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agentos.cli.config import trusted_runs
+from agentos.cli.config.trusted_runs import TrustedRun, TrustedRuns
 from agentos.cli.main import main
-from agentos.cli.session import trusted_runs
-from agentos.cli.session.trusted_runs import TrustedRun, TrustedRuns
 from agentos.util.private_folder import UnsafePath
 
 OLD = Path(__file__).parent / "folders" / "run_of_0_1_0.tar.gz"
