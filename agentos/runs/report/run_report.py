@@ -20,8 +20,8 @@ from ..exports.event_log import EVENTS_NAME, read_events
 from ..exports.results_file import RESULTS_NAME
 from ..journal.entry_kinds import RecordedState
 from ..journal.journal_files import JournalFiles, locate_files
-from .agent_items import AgentItem, list_agents
 from ..journal.known_items import KnownItems
+from .agent_items import AgentItem, list_agents
 from .failure_causes import FailureGroup
 from .gateway_requests import RequestTotals, sum_requests
 from .journal_access import has_closed, read_journal, read_verified
