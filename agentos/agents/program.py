@@ -49,6 +49,7 @@ class Program:
     traps: tuple[str, ...] = ()
     user_agents: tuple[str, ...] = ()  # how the User-Agent of its requests begins
     session_headers: tuple[str, ...] = ()  # headers of its requests that name its session
+    repeats_429: bool = False  # it comes again after a 429 even if it is told not to
     leaves_after: float | None = None  # seconds without an answer's headers, with its patience; None: it stays
     start: tuple[str, ...] = ()  # the words that begin a session without a person; ``{options}``: the user's own
     resume: tuple[str, ...] = ()  # the words that resume one; empty: it cannot

@@ -87,6 +87,11 @@ class EventReader:
     def set_answer_error(self, status: int | None, headers: object, body: object, provider: str | None = None) -> None:
         """Take ending and end of the limit from a provider's answer, by the rules of the pool."""
         now = time.time()
+        document = parse_object(body) if isinstance(body, str) else body if isinstance(body, dict) else None
+        error = get_object(document or {}, "error")
+        if error.get("type") == "usage_limit_reached":  # of a subscription, or of the gateway; with its reset
+            self.ending, self.until = Ending.PARKED, get_instant(error, "resets_at", now=now)
+            return
         signal = classify(status, headers, body, now=now, provider=provider)
         ending = name_ending(signal.event)
         if signal.event is Event.NEVER_FITS and status == 429:
@@ -96,11 +101,7 @@ class EventReader:
         self.ending = ending
         if ending not in (Ending.LIMITED, Ending.PARKED):
             return
-        document = parse_object(body) if isinstance(body, str) else body if isinstance(body, dict) else None
-        error = get_object(document or {}, "error")
         self.until = None if signal.delay is None else now + signal.delay
-        if error.get("type") == "usage_limit_reached":  # of a subscription, with its reset
-            self.until = get_instant(error, "resets_at", now=now) or self.until
         if self.until is not None and self.until - now > PARKED_FROM:
             self.ending = Ending.PARKED
 

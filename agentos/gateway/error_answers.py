@@ -35,13 +35,13 @@ POLITE_REFUSAL: Final = GatewayRefusal(
 )
 
 
-def build_parked_refusal(wait: float, resets_at: float | None) -> GatewayRefusal:
+def build_parked_refusal(wait: float, resets_at: float | None, status: int = 429) -> GatewayRefusal:
     """Return the refusal of a request whose key opens only after *wait* seconds, which is too late."""
     until = ""
     if resets_at is not None:
         until = f" until {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(resets_at))} ({wait:.0f} s)"
     return GatewayRefusal(
-        429,
+        status,
         f"agentos: every key for this request is parked{until}",
         retry_after=None if resets_at is None else wait,
         resets_at=resets_at,

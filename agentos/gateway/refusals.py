@@ -84,6 +84,9 @@ class GatewayRefusal:
                     error["details"].append(failure)
             return {"error": error}
         kind, code = _OPENAI.get(self.status, ("server_error", "server_error"))
+        if self.why == "parked":  # the form of a subscription's limit, after which codex does not come again
+            kind, code = "usage_limit_reached", "usage_limit_reached"
+            more |= {} if self.retry_after is None else {"resets_in_seconds": math.ceil(self.retry_after)}
         return {"error": {"message": self.message, "type": kind, "param": None, "code": code, **more}}
 
 

@@ -1,7 +1,7 @@
 """Record what each real program prints in each situation: ``python -m tests.agents.record_transcripts [PROGRAM...]``.
 
-Each file has the exit code, the standard output and, for codex, its session file. Names of folders, keys and user names
-are replaced.
+Each file has the exit code, the standard output and, for codex, its session file. Folders, keys and user
+names are replaced.
 """
 
 from __future__ import annotations

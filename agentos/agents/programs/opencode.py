@@ -88,6 +88,7 @@ OPENCODE: Final = Program(
     variables={"OPENCODE_CONFIG_CONTENT": _CONFIG, "OPENCODE_DISABLE_AUTOUPDATE": "1"},
     traps=("a model must be named, as openai/MODEL, anthropic/MODEL or google/MODEL: -m, or model of its settings",),
     user_agents=("opencode/",),
+    repeats_429=True,
     session_headers=("x-session-id", "session-id"),
     start=("run", "--format", "json", "{options}"),
     resume=("run", "--format", "json", "-s", "{session}", "{options}"),

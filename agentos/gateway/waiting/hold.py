@@ -59,6 +59,14 @@ _LEAVES_AFTER: Final = {
     if program.leaves_after is not None
 }
 _MARGIN: Final = 0.8
+_REPEATS_429: Final = tuple(
+    agent for program in PROGRAMS.values() if program.repeats_429 for agent in program.user_agents
+)
+
+
+def find_final_status(headers: Mapping[str, str]) -> int:
+    """Return the status of a refusal for good: one that the client of these headers does not repeat."""
+    return 403 if headers.get("user-agent", "").startswith(_REPEATS_429) else 429
 
 
 def choose_hold(route: Route, facts: RequestFacts, headers: Mapping[str, str]) -> HoldPlan:

@@ -5,13 +5,12 @@ The run gets an object of this kind with its command, and never imports one; ``a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from ...costs.usage import Usage
-from ...providers.signal import Event
 
 
 class Ending(StrEnum):
@@ -27,24 +26,6 @@ class Ending(StrEnum):
     STOPPED = "turn or budget limit"
     REFUSED = "refused"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class WireVerdict:
-    """What was seen of an agent's requests on their way to the provider: the meaning of the last that decides.
-
-    ``event`` is that of the last request for an answer by the agent's main model; OK if it was answered. ``until`` is
-    when a limit ends, by the wall clock.
-    """
-
-    event: Event
-    status: int | None = None
-    until: float | None = None
-    at: float = 0.0
-
-
-# Returns the verdict about an item's attempt; None if nothing was seen.
-WireWitness = Callable[[str, int], WireVerdict | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +63,14 @@ class AgentReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class AgentKey:
+    """The key that a process gets: its provider and address, where they are known; never its secret."""
+
+    provider: str | None
+    base_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentStart:
     """One process to start: its arguments, what it reads from standard input, and its variables."""
 
@@ -109,14 +98,10 @@ class AgentAdapter(Protocol):
         session: str | None,
         *,
         resume: bool,
-        provider: str | None,
-        base_url: str | None,
+        key: AgentKey | None,
         environ: Mapping[str, str],
     ) -> AgentStart:
-        """Build the process that begins *session*, or resumes it. *words* are the program and the user's options.
-
-        *provider* and *base_url* are those of its key, if it has one.
-        """
+        """Build the process that begins *session*, or resumes it. *words* are the program and the user's options."""
         ...
 
     def open_reader(self, environ: Mapping[str, str], resumed: str | None) -> AgentReader:
