@@ -505,6 +505,7 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
         "unanswered": 0,
         "retry_cause": None,
         "requests": {"requests": 0, "done": 0, "refused": 0, "left": 0, "refusals": 0, "waited": 0.0, "longest": 0.0},
+        "agents": [],
         "bounds": {"by": {}, "lost": {}, "keys": {}},
     }
     assert [(each["id"], each["state"], each["attempts"], each["credential"], each["error"]) for each in items] == [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from .programs import BROWSER_OPTIONS, find_axe, find_browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 READY = "html[data-ready]"
 PATIENCE = 60_000  # milliseconds: only what hangs is to be ended
@@ -17,6 +19,8 @@ PATIENCE = 60_000  # milliseconds: only what hangs is to be ended
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright  # only make browser installs it
+
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=find_browser(), args=list(BROWSER_OPTIONS))
         yield launched
@@ -35,7 +39,7 @@ def requests() -> list[str]:
     return []
 
 
-OpenPage = Callable[..., Page]
+OpenPage = Callable[..., "Page"]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -256,7 +255,6 @@ def test_a_command_that_fails_or_hangs_is_a_failure(tmp_path: Path) -> None:
         send(NotifyTarget((str(tmp_path / "none"),)), {"text": "x"})
     with pytest.raises(NotSent, match="longer than"):
         send(NotifyTarget((sys.executable, "-c", "import time; time.sleep(600)")), {"text": "x"}, timeout=0.2)
-    assert threading.active_count() < 50
 
 
 def test_a_target_does_not_show_its_address() -> None:

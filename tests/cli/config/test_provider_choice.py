@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentos.cli.exit_codes import ExitCode
+from agentos.cli.session.agent_options import AgentFlags
 from agentos.cli.session.argv import ParsedArguments
 from agentos.cli.session.request import Flags, RunRequest, build_request
 from agentos.cli.usage_error import UsageError
@@ -30,7 +31,7 @@ def requested(environ: dict[str, str] | None = None, **options: Any) -> RunReque
     """The request of ``agentos run -- echo {} ::: a`` with those options, typed."""
     flags: dict[str, Any] = dict.fromkeys(field.name for field in fields(Flags))
     typed = ParsedArguments((), ("a",), ("echo", "{}"))
-    flags |= {"typed": typed, "items": (), "color": "auto", "options": options}
+    flags |= {"typed": typed, "items": (), "color": "auto", "options": options, "agent": AgentFlags()}
     return build_request(Flags(**flags), {"HOME": "/nowhere", **(SECRETS if environ is None else environ)})
 
 
