@@ -164,9 +164,14 @@ def test_items_of_a_run_share_the_keys_by_tokens_and_are_recorded(keyed: Place, 
 
 def test_no_key_is_in_the_environment_of_any_process_of_a_run(keyed: Place, simulator: Running) -> None:
     script = (
-        "import os, sys; sys.path.insert(0, '.');\n"
-        "open(f'seen-{sys.argv[1]}', 'w').write(repr(dict(os.environ)) + "
-        "''.join(open(f'/proc/{pid}/cmdline').read() for pid in os.listdir('/proc') if pid.isdigit()))\n"
+        "import os, pathlib, sys\n"
+        "def read(path):\n"
+        "    try:\n"
+        "        return path.read_text(errors='replace')\n"
+        "    except OSError:\n"
+        "        return ''  # a process that has ended\n"
+        "lines = map(read, pathlib.Path('/proc').glob('[0-9]*/cmdline'))\n"
+        "open(f'seen-{sys.argv[1]}', 'w').write(repr(dict(os.environ)) + ''.join(lines))\n"
         "print(os.environ['AGENTOS_GATEWAY_TOKEN'])"
     )
     keyed.write("look.py", script)
