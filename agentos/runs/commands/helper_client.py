@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -59,6 +60,7 @@ class HelperClient:
         self.within = within
         self._environment = dict(environment)
         self._session = session
+        self._numbers = itertools.count(1)  # not a generator: threads start commands at the same instant
         self._scratch = scratch
         self._cwd = cwd
         self._lock = threading.Lock()
@@ -70,6 +72,10 @@ class HelperClient:
         self._stopped_since: float | None = None  # as reported by the helper
         self._resumed_at = -math.inf
         self._helper_output = b""
+
+    def new_mark(self) -> str:
+        """Return the mark of a new command."""
+        return f"{self._session}{next(self._numbers)}"
 
     def start(self) -> None:
         """Start the helper."""

@@ -133,8 +133,8 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
 class RunningCommand:
     """A command from its request on: its state, and the request to end it."""
 
-    def __init__(self, mark: str, helper: HelperClient) -> None:
-        self.mark = mark  # value of AGENTOS_MARK in all its processes
+    def __init__(self, helper: HelperClient) -> None:
+        self.mark = helper.new_mark()  # value of AGENTOS_MARK in all its processes
         self.pid: int | None = None
         self.status: int | None = None  # wait status
         self.fault: int | None = None  # errno if it could not be started

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import resource
@@ -51,7 +50,6 @@ class SubprocessEngine(ThreadEngine):
         for left in folder.glob(".attempts-*"):
             shutil.rmtree(left, ignore_errors=True)
         session = secrets.token_hex(8)
-        self._marks = (f"{session}.{number}" for number in itertools.count(1))
         self._attempts = folder / f".attempts-{session}"  # outcome files
         self._attempts.mkdir(mode=0o700)
         environ = os.environ if command.env is None else command.env
@@ -106,7 +104,7 @@ class SubprocessEngine(ThreadEngine):
             pass  # unfinished items keep checkpoints there
 
     def _new_process(self) -> RunningCommand:
-        return RunningCommand(next(self._marks), self._helper)
+        return RunningCommand(self._helper)
 
     def _run_one(self, attempt: Attempt) -> Verdict:
         run = self._run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import secrets
 import shutil
@@ -54,7 +53,6 @@ class WorkerCommandRunner:
         self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))  # for the commands' outcome files
         self._checkpoints = CheckpointFolder(None)
         session = secrets.token_hex(8)
-        self._marks = (f"{session}.{number}" for number in itertools.count(1))
         self._helper = HelperClient(
             self._base(), f"{session}.", self._folder, environment.cwd, compute_max_silence(ttl)
         )
@@ -85,7 +83,7 @@ class WorkerCommandRunner:
         cwd = self._worker_environment.cwd
         if cwd is not None and not os.path.isdir(cwd):
             return AttemptReport(assignment.token, unready=f"there is no folder {cwd} on {socket.gethostname()}")
-        running = RunningCommand(next(self._marks), self._helper)
+        running = RunningCommand(self._helper)
         self._losses[running.mark] = lost
         try:
             invocation: Invocation = unpack(assignment.payload, "the item")
