@@ -38,6 +38,10 @@ class InnerTransports:
         if made is None:
             limits = library.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
             made = self._made.setdefault(key, getattr(library, self._kind)(limits=limits, proxy=proxy))
+            if self._kind == "AsyncHTTPTransport":
+                from ..util.asyncio_network import use_asyncio  # here: clients of threads need no asyncio
+
+                use_asyncio(library, made)
         return made
 
     def _require_same_library(self, library: Any) -> None:
