@@ -128,7 +128,7 @@ class GatewayConnection(HttpConnection):
     # For the exchange.
 
     def write_head(self, request: HttpRequest, status: int, headers: Headers, *, length: str | None) -> None:
-        """Begin an answer. One of known length goes out with its first piece, any other at once."""
+        """Begin an answer. Its head goes out with the first piece, that of a stream in the next turn of the loop."""
         framing: list[tuple[str, str]] = []
         keep_alive = request.keep_alive and not self._service.is_draining
         if length is not None:
@@ -139,16 +139,19 @@ class GatewayConnection(HttpConnection):
             framing.append(("transfer-encoding", "chunked"))
         date = self._service.date.text()
         head = build_head(status, [*headers, *framing], date=date, keep_alive=keep_alive, http10=request.http10)
+        self._pending = head
         if length is None:
-            self.write(head)
-        else:
-            self._pending = head
+            self.loop.call_soon(self._write_pending)
 
     def write(self, data: bytes) -> None:
         """Write bytes as they are."""
         if self.transport is not None:
             pending, self._pending = self._pending, b""
             self.transport.write(pending + data if pending else data)
+
+    def _write_pending(self) -> None:
+        if self._pending:
+            self.write(b"")
 
     def write_piece(self, request: HttpRequest, piece: bytes) -> None:
         """Write a piece of an answer of unknown length."""
@@ -158,8 +161,8 @@ class GatewayConnection(HttpConnection):
         """End an answer; *raw*: its length was known."""
         if not raw and not request.http10:
             self.write(b"0\r\n\r\n")
-        elif self._pending:
-            self.write(b"")
+        else:
+            self._write_pending()
         if self.transport is not None and (
             not request.keep_alive or self._service.is_draining or (request.http10 and not raw)
         ):

@@ -318,11 +318,12 @@ class Call:
         status, raw = response.status_code, response.headers.raw
         kind, coding = parse_body_type(raw)
         self._status, self._headers = status, raw
-        self.may_be_abandoned = "json" not in kind
+        is_json = "json" in kind
+        self.may_be_abandoned = not is_json and self._options is None  # a caller with options closes its responses
         if "event-stream" in kind or "eventstream" in kind:  # the spelling of Amazon
             self._events = EventStreamFilter(self._outgoing.secret, coding)
             self._sniffer = BodySniffer()
-        elif not self.may_be_abandoned:
+        elif is_json:
             self._sniffer = BodySniffer(coding)
         name = grant.key.name
         self._record(response, name, raw)

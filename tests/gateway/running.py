@@ -68,21 +68,31 @@ class Served:
         token: str | None = None,
     ) -> bytes:
         """The bytes of a request."""
-        raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        given: dict[str, str | None] = {
-            "host": f"127.0.0.1:{self.port}",
-            "authorization": f"Bearer {token or self.token}",
-        }
-        given |= {"content-length": str(len(raw))} if body is not None else {}
-        given.update(headers or {})
-        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value is not None)
-        return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + raw
+        return make_request(self.port, token or self.token, path, body, method=method, headers=headers)
 
     def ask(self, *args: Any, **options: Any) -> Answer:
         """The answer to one request on a connection of its own."""
         with self.connect() as client:
             client.send(self.request(*args, **options))
             return client.answer()
+
+
+def make_request(
+    port: int,
+    token: str,
+    path: str = "/v1/chat/completions",
+    body: Any = CHAT,
+    *,
+    method: str = "POST",
+    headers: Mapping[str, str | None] | None = None,
+) -> bytes:
+    """The bytes of a request."""
+    raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    given: dict[str, str | None] = {"host": f"127.0.0.1:{port}", "authorization": f"Bearer {token}"}
+    given |= {"content-length": str(len(raw))} if body is not None else {}
+    given.update(headers or {})
+    lines = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value is not None)
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + raw
 
 
 @contextmanager

@@ -13,7 +13,11 @@ import pytest
 
 from agentos import CredentialCoordinator
 from agentos.gateway import GatewaySettings, exchange
+from agentos.gateway.error_answers import build_parked_refusal
+from agentos.gateway.routes import WireForm
 from agentos.gateway.waiting import hold, lanes
+from agentos.pool.core.records import LeaseRequest
+from agentos.transport import transport
 
 from .running import CHAT, Provider, RawClient, Served, make_pool, provider, secret, serving, wait_until
 
@@ -67,6 +71,28 @@ def test_requests_are_served_in_order_of_arrival(
     assert [json.loads(request.body)["n"] for request in upstream.seen] == list(range(12))
 
 
+def test_streams_that_are_kept_alive_are_served_in_order_of_arrival(
+    pool: CredentialCoordinator, upstream: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "MOST_IN_POOL", 3)
+    upstream.reply = lambda received: received.reply(EVENTS)
+    with serving(pool) as served, contextlib.ExitStack() as ends:
+        lease = pool.acquire()
+        clients = [ends.enter_context(served.connect()) for _ in range(12)]
+        for number, client in enumerate(clients):
+            client.send(served.request(body={**STREAM, "n": number}, headers={"x-agentos-hold": "early"}))
+            assert client.head()[0] == 200
+            assert client.piece() == b":\n\n"
+        assert upstream.seen == []
+
+        lease.release()
+
+        for client in clients:
+            while client.piece():
+                pass
+    assert [json.loads(request.body)["n"] for request in upstream.seen] == list(range(12))
+
+
 def test_a_client_that_leaves_gives_up_its_place_in_the_pool(pool: CredentialCoordinator, upstream: Provider) -> None:
     with serving(pool) as served:
         lease = pool.acquire()
@@ -111,6 +137,23 @@ def test_a_client_that_leaves_in_mid_stream_ends_the_stream(pool: CredentialCoor
 
         assert sent.is_closed()
         wait_until(lambda: pool.get_available_count() == 1)
+
+
+def test_a_wait_forces_no_collection_because_the_gateway_abandons_no_stream(
+    pool: CredentialCoordinator, upstream: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection stops all streams for milliseconds, and could free no key here."""
+    collections: list[float] = []
+    monkeypatch.setattr(transport, "_call_later", lambda seconds, _: collections.append(seconds))
+    upstream.reply = None
+    with serving(pool) as served, served.connect() as streaming:
+        streaming.send(served.request(body=STREAM))
+        upstream.next().reply(EVENTS.partition(b"0\r\n\r\n")[0])
+        streaming.head()
+        with queued(served, 1):
+            wait_until(lambda: bool(pool._runtime.core.waiting))
+
+            assert collections == []
 
 
 def test_a_client_that_comes_again_finds_its_place(pool: CredentialCoordinator, upstream: Provider) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from ...util.startup_objects import exempt_startup_objects
 from ..exit_codes import ExitCode
 from ..usage_error import UsageError
 
@@ -114,6 +115,7 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, signals.put_nowait, int(number))
     async with served:
+        exempt_startup_objects()
         file.write(url=served.url, port=served.port, token=served.token, socket=options.socket)
         _say_where(served, options, keys, out, folder)
         first = await signals.get()
