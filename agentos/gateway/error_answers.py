@@ -39,7 +39,7 @@ def build_parked_refusal(wait: float, resets_at: float | None, status: int = 429
     """Return the refusal of a request whose key opens only after *wait* seconds, which is too late."""
     until = ""
     if resets_at is not None:
-        until = f" until {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(resets_at))} ({wait:.0f} s)"
+        until = f" until {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(resets_at))}"
     return GatewayRefusal(
         status,
         f"agentos: every key for this request is parked{until}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ class GatewayRefusal:
         return json.dumps(self._document(form)).encode()
 
     def _document(self, form: WireForm | None) -> dict[str, Any]:
-        more: dict[str, Any] = {} if self.resets_at is None else {"resets_at": round(self.resets_at)}
+        more = self._reset_fields()
         if form is WireForm.ANTHROPIC:
             kind = _ANTHROPIC.get(self.status, "api_error")
             return {"type": "error", "error": {"type": kind, "message": self.message, **more}}
@@ -86,8 +87,18 @@ class GatewayRefusal:
         kind, code = _OPENAI.get(self.status, ("server_error", "server_error"))
         if self.why == "parked":  # the form of a subscription's limit, after which codex does not come again
             kind, code = "usage_limit_reached", "usage_limit_reached"
-            more |= {} if self.retry_after is None else {"resets_in_seconds": math.ceil(self.retry_after)}
         return {"error": {"message": self.message, "type": kind, "param": None, "code": code, **more}}
+
+    def _reset_fields(self) -> dict[str, Any]:
+        if self.resets_at is None:
+            return {}
+        if self.status != 429:
+            # For opencode, which repeats an error that has 429, 500 or the like anywhere in its text: no long numbers.
+            return {"resets_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.resets_at))}
+        more: dict[str, Any] = {"resets_at": round(self.resets_at)}
+        if self.why == "parked" and self.retry_after is not None:
+            more["resets_in_seconds"] = math.ceil(self.retry_after)
+        return more
 
 
 def build_stream_error(form: WireForm, status: int, body: bytes) -> bytes:

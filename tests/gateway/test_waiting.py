@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -344,7 +345,18 @@ def test_a_program_that_repeats_a_429_is_refused_with_another_status(pool: Crede
 
     error = answer.json()["error"]
     assert (answer.status, error["type"]) == (403, "usage_limit_reached")
-    assert 4900 < error["resets_in_seconds"] <= 5000
+    assert 4900 < int(answer.headers["retry-after"]) <= 5000
+
+
+@pytest.mark.parametrize("form", WireForm)
+@pytest.mark.parametrize("wait", [429.0, 500.0, 15003.0])
+def test_a_final_refusal_has_no_number_that_a_client_takes_for_a_status(form: WireForm, wait: float) -> None:
+    """opencode repeats an error whose text has one of these anywhere, as the instant of a reset may."""
+    refusal = build_parked_refusal(wait, 1_795_000_429.0 + wait, status=403)
+
+    body = refusal.body(form).decode()
+    assert re.search("429|500|502|503|504|524", body) is None
+    assert "parked until 2026-11-18" in body
 
 
 def test_a_request_whose_key_opens_soon_enough_waits(pool: CredentialCoordinator) -> None:
