@@ -315,7 +315,7 @@ class Exchange:
         request = self._options.lease_request
         if request is None:
             return False
-        wait = self._service.pool.seconds_until_start(request)
+        wait = self._service.pool.seconds_until_open(request)
         if wait <= park_after:
             return False
         if self._pin is not None:

@@ -140,8 +140,8 @@ class GatewayPool(TransportPool, Protocol):
         """Return the labels that only the credentials of *quota* have."""
         ...
 
-    def seconds_until_start(self, request: LeaseRequest) -> float:
-        """Return the seconds until a key can serve *request*; infinite if that is not known."""
+    def seconds_until_open(self, request: LeaseRequest) -> float:
+        """Return the seconds until a key is open to *request*; 0 if one is, even in use; infinite if none."""
         ...
 
 

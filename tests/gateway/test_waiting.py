@@ -365,6 +365,34 @@ def test_a_request_whose_key_opens_soon_enough_waits(pool: CredentialCoordinator
         assert served.ask().status == 200
 
 
+@pytest.mark.parametrize("is_probe", [False, True], ids=["in use", "probed after a limit"])
+def test_a_request_whose_keys_are_only_in_use_waits(
+    pool: CredentialCoordinator, monkeypatch: pytest.MonkeyPatch, is_probe: bool
+) -> None:
+    checks: list[float] = []
+    runtime = pool._runtime
+    find = runtime.seconds_until_open
+
+    def check(request: LeaseRequest) -> float:
+        checks.append(find(request))
+        return checks[-1]
+
+    monkeypatch.setattr(runtime, "seconds_until_open", check)
+    monkeypatch.setattr(exchange, "_FIRST_PARK_CHECK", 0.01)
+    monkeypatch.setattr(exchange, "_PARK_CHECK", 0.01)
+    with serving(pool, GatewaySettings(park_after=600.0)) as served:
+        if is_probe:
+            cool(pool, 0.05)
+        leases = [pool.acquire() for _ in pool.snapshot()]
+        with queued(served, 1) as (client,):
+            wait_until(lambda: len(checks) >= 3)
+            for lease in leases:
+                lease.release()
+
+            assert client.answer().status == 200
+    assert set(checks) == {0.0}
+
+
 def test_draining_serves_what_waits_and_accepts_nothing_new(pool: CredentialCoordinator, upstream: Provider) -> None:
     with serving(pool) as served:
         lease = pool.acquire()

@@ -105,6 +105,18 @@ def starts_at(quota: Quota, request: LeaseRequest, now: float) -> float:
     return at
 
 
+def reopens_at(quota: Quota, request: LeaseRequest, now: float) -> float:
+    """Return when cooldowns and limits of the quota allow *request*, whatever is leased or being probed now."""
+    at = max(now, quota.closed_for(request.model))
+    for state in quota.limits_for(request.model):
+        amount = request.cost[state.dimension]
+        if amount is None:
+            amount = estimate_amount(state, request)
+        if amount is not None and amount <= state.largest and at < (ready := state.ready_at(amount, now)) < FOREVER:
+            at = ready
+    return at
+
+
 def opens_at(quota: Quota, model: str | None, now: float) -> float:
     """Return a lower bound for every request for *model* at any cost: none can start before it."""
     at = quota.closed_for(model)

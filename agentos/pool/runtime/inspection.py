@@ -8,6 +8,7 @@ from ..core.credential_report import build_report, explain_wait
 from ..core.forecast import collect_capacity, forecast_completion
 from ..core.limits.base import FOREVER
 from ..core.records import LeaseRequest, Ticket
+from ..core.reservations import reopens_at
 from ..protocols import SharedCore
 from ..snapshot import CredentialState, CredentialStatus, Explanation, Forecast, build_state
 from .scheduler import Scheduler
@@ -52,12 +53,16 @@ class PoolInspector:
             held = tuple(g.key.name for g in self._core.leases.values() if str(g.requester) == str(requester))
         return Explanation(requester, "holding" if held else "unknown", why=held)
 
-    def seconds_until_start(self, request: LeaseRequest) -> float:
-        """Return the seconds until a key can serve *request*, if nobody is before it; infinite if that is not known."""
+    def seconds_until_open(self, request: LeaseRequest) -> float:
+        """Return the seconds until a key is open to *request*: 0 if one is, though it may be in use; infinite if none.
+
+        How long a lease lasts is not known, so that a key in use tells nothing of when it can serve another request.
+        """
         with self._scheduler.locked():
             now = self._scheduler.now()
-            at = self._core.earliest_start(request, now)
-        return math.inf if at == FOREVER else max(0.0, at - now)
+            keys = [key for key in self._core.keys.values() if key.could_serve(request.labels, request.model)]
+            at = min((reopens_at(key.quota, request, now) for key in keys), default=FOREVER)
+        return math.inf if at == FOREVER else at - now
 
     def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
         at = self._core.earliest_start(ticket.request, now)

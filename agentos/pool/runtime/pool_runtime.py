@@ -109,7 +109,7 @@ class PoolRuntime:
         self.find_base_urls = registry.find_base_urls
         self.find_quota = registry.find_quota
         self.find_quota_labels = registry.find_quota_labels
-        self.seconds_until_start = self.inspector.seconds_until_start
+        self.seconds_until_open = self.inspector.seconds_until_open
         self.select_provider = registry.select_provider
 
     # -- a shared store ---------------------------------------------------------------------------------------
