@@ -14,6 +14,7 @@ from typing import Any
 
 from ..costs.usage import Usage, count_tokens
 from ..providers import classify
+from ..providers.answers.context_length import exceeds_context
 from ..providers.signal import LONGEST_DELAY, PARKED_FROM, Event
 from ..runs.agents.agent_protocol import AgentReport, Ending
 from ..runs.agents.agent_verdict import name_ending
@@ -96,6 +97,8 @@ class EventReader:
         ending = name_ending(signal.event)
         if signal.event is Event.NEVER_FITS and status == 429:
             ending = Ending.LIMITED
+        elif ending is Ending.FAILED and status is not None and exceeds_context(status, body):
+            ending = Ending.CONTEXT
         if ending is Ending.DONE:
             return
         self.ending = ending

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import AgentOSError, ForeignHost, NeverFits, NoCredentialAvailable, NoUsableCredential
+from ..providers.answers.context_length import exceeds_context
 from ..providers.classify import classify
 from ..providers.signal import Event
 from ..providers.wire_verdict import WireVerdict
@@ -86,4 +87,6 @@ def judge_error(
     """Return what a provider's error says of the item that made the call."""
     signal = classify(status, headers, body, now=wall, provider=provider, model=model)
     until = None if signal.delay is None else wall + signal.delay
+    if signal.event in (Event.CALLER, Event.NEVER_FITS) and exceeds_context(status, body):
+        return WireVerdict("context", status, model)
     return WireVerdict(_WORDS.get(signal.event, "request"), status, model, until)

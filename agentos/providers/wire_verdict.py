@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class WireVerdict:
     """The last generation call of an item's main model was refused, and none succeeded after it.
 
-    ``why`` is one word: limited, parked, spent, dead, busy, network or refused. ``until`` is the instant, in epoch
-    seconds, at which a key opens again, if that is known.
+    ``why`` is one word: limited, parked, spent, dead, busy, network, context or request. ``until`` is the instant, in
+    epoch seconds, at which a key opens again, if that is known.
     """
 
     why: str

@@ -41,6 +41,11 @@ def _quota(metric: str, delay: int) -> list[dict[str, Any]]:
 _FLOOD = "Rate limit reached for requests."
 _PER_MINUTE = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"
 _PER_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
+_NO_BILLING = {
+    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+    "reason": "BILLING_DISABLED",
+    "domain": "googleapis.com",
+}
 
 
 def build_script(style: str, situation: str, *, reset_in: int = RESET_IN) -> tuple[Scripted, ...]:
@@ -119,7 +124,7 @@ class _Styles:
             "limited-unstated": _all(429, _gemini(429, "RESOURCE_EXHAUSTED", _FLOOD)),
             "usage-limit": _all(429, _gemini(429, "RESOURCE_EXHAUSTED", _FLOOD, *_quota(_PER_DAY, left))),
             "rejected": _all(401, _gemini(401, "UNAUTHENTICATED", "API key not valid.")),
-            "spent": _all(403, _gemini(403, "PERMISSION_DENIED", "This API method requires billing to be enabled.")),
+            "spent": _all(403, _gemini(403, "PERMISSION_DENIED", "This API method requires billing.", _NO_BILLING)),
             "overloaded": _all(503, _gemini(503, "UNAVAILABLE", "The model is overloaded.")),
             "context": _all(
                 400, _gemini(400, "INVALID_ARGUMENT", "The input token count (1200000) exceeds the maximum (1048576).")

@@ -77,7 +77,8 @@ def test_a_program_of_the_tables_gets_its_variables_and_flags(served: Served) ->
 @pytest.mark.parametrize(
     ("status", "error", "why"),
     [
-        (400, {"message": "prompt is too long"}, "request"),
+        (400, {"message": "prompt is too long"}, "context"),
+        (400, {"message": "max_tokens is too large"}, "request"),
         (401, {"code": "invalid_api_key"}, "dead"),
         (429, {"code": "insufficient_quota"}, "spent"),
         (503, {"message": "overloaded"}, "busy"),

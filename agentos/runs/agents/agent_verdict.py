@@ -29,6 +29,7 @@ _WIRE = {
     "dead": Ending.REJECTED,
     "busy": Ending.OVERLOADED,
     "network": Ending.OVERLOADED,
+    "context": Ending.CONTEXT,
 }
 
 
