@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from typing import TYPE_CHECKING, Any, Final
 
 from ..costs.usage_log import UsageLog
-from ..providers.wire_verdict import WireVerdict
 from .server import Gateway
+from .token_access import TokenAccess
 from .tokens import TokenHolder
 
 if TYPE_CHECKING:
@@ -73,15 +73,21 @@ class GatewayThread:
         """Pass a record of each request to *record*, from now on."""
         self._record = record
 
-    def flush(self) -> None:
-        """Do nothing: the end of an attempt's access waits for its requests."""
-
     def open(self, item_id: str, attempt: int, usage_log: UsageLog, program: str) -> TokenAccess:
         """Return the access of one attempt, whose command begins with *program*."""
         return TokenAccess(self, TokenHolder(item_id, attempt, usage_log), program)
 
-    def settle(self, holder: TokenHolder) -> None:
-        """End the requests of *holder*, and wait until they are accounted for."""
+    def issue(self, holder: TokenHolder) -> str:
+        """Return a new token for *holder*, valid until it is revoked."""
+        return self.gateway.tokens.issue(holder)
+
+    def longest_wait(self, holder: TokenHolder) -> float:
+        """Return how long the oldest request of *holder* that waits for a key has waited."""
+        return self.gateway.longest_wait(holder)
+
+    def revoke(self, token: str, holder: TokenHolder) -> None:
+        """Make *token* invalid, end the requests of *holder*, and wait until they are accounted for."""
+        self.gateway.tokens.revoke(token)
         loop = self._loop
         if loop is None or not loop.is_running():
             return
@@ -100,32 +106,3 @@ class GatewayThread:
             except RuntimeError:
                 pass  # the loop has ended
             self._thread.join(_CLOSED_WITHIN)
-
-
-class TokenAccess:
-    """The access of one attempt: a token that is valid until the attempt ends."""
-
-    def __init__(self, thread: GatewayThread, holder: TokenHolder, program: str) -> None:
-        self._thread = thread
-        self._holder = holder
-        self._program = program
-        self._token = thread.gateway.tokens.issue(holder)
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Environment variables for the attempt's processes."""
-        return self._thread.programs.build_environment(self._program, self._token)
-
-    def add_arguments(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command with the arguments that its program needs."""
-        return self._thread.programs.build_arguments(argv, self._token)
-
-    def waited(self) -> float:
-        """Return the seconds in which requests of the attempt have waited for keys so far, those of now included."""
-        return self._holder.wire.waited + self._thread.gateway.longest_wait(self._holder)
-
-    def close(self) -> WireVerdict | None:
-        """Refuse the token from now on. Return what the providers' answers say of the attempt."""
-        self._thread.gateway.tokens.revoke(self._token)
-        self._thread.settle(self._holder)
-        return self._holder.wire.verdict()

@@ -31,6 +31,19 @@ def new_token() -> str:
     return PREFIX + secrets.token_hex(24)
 
 
+def new_stem() -> str:
+    """Return a random beginning of 128 bits that the item tokens of one gateway have in common.
+
+    Whoever redacts it makes all of them worthless.
+    """
+    return PREFIX + secrets.token_hex(16)
+
+
+def new_item_token(stem: str) -> str:
+    """Return a new random token that begins with *stem*."""
+    return stem + secrets.token_hex(8)
+
+
 class TokenHolder:
     """The holder of a token: an attempt of an item, or whoever knows the gateway's own token."""
 
@@ -51,20 +64,20 @@ class TokenHolder:
 class TokenTable:
     """The valid tokens. Threads may add and revoke while the gateway looks tokens up.
 
-    Tokens are found by their digest, so that the time of a lookup says nothing about a token. Item tokens have the same
-    random beginning, :attr:`stem`: whoever redacts that makes all of them worthless.
+    Tokens are found by their digest, so that the time of a lookup says nothing about a token. Those that it issues
+    begin with :attr:`stem`.
     """
 
     def __init__(self, own: str | None) -> None:
         self._lock = threading.Lock()
         self._holders: dict[bytes, TokenHolder] = {}
-        self.stem = PREFIX + secrets.token_hex(16)
+        self.stem = new_stem()
         if own is not None:
             self._holders[_digest(own)] = TokenHolder()
 
     def issue(self, holder: TokenHolder) -> str:
         """Return a new token for *holder*, valid until it is revoked."""
-        token = self.stem + secrets.token_hex(8)
+        token = new_item_token(self.stem)
         self.admit(token, holder)
         return token
 

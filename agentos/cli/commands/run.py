@@ -223,7 +223,7 @@ def run(
         bool | None,
         typer.Option(
             "--gateway/--no-gateway",
-            help="Start a local gateway for the run: commands get a token instead of a key, and share the keys per "
+            help="Start a local gateway for the run: items get a token instead of a key, and share the keys per "
             "request. The default with --agent. See docs/gateway.md.",
         ),
     ] = None,

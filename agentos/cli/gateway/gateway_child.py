@@ -1,7 +1,7 @@
 """The process of a run's gateway: ``python -m agentos.cli.gateway.gateway_child``, for runs of Python functions.
 
-It gets its keys on standard input, as one line of JSON, and then commands; end of input ends it. On standard output it
-says where it listens, and writes a line for each request.
+It gets its keys and the valid item tokens on standard input, as one line of JSON, and then commands; end of input ends
+it. On standard output it says where it listens, and writes a line for each request and each command that it has obeyed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...util.startup_objects import exempt_startup_objects
+
 if TYPE_CHECKING:
     from ...gateway import Gateway, GatewayRequest
     from ...pool.credential import Credential
 
 _WAITING_EVERY = 1.0  # seconds
+_LONGEST_LINE = 1 << 30
 
 
 def describe_credential(credential: Credential) -> dict[str, Any]:
@@ -53,13 +56,17 @@ def _write_request(request: GatewayRequest) -> None:
     _write({"request": request.to_json()})
 
 
-async def _serve(config: dict[str, Any]) -> None:
+async def _serve() -> None:
     from ...gateway import Gateway, GatewaySettings
     from ...pool.protocols import runtime_of
     from ...workflows.parallel import CredentialCoordinator
 
+    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    config = json.loads(await reader.readline())
     pool = CredentialCoordinator([_build_credential(each) for each in config["credentials"]], store=config["store"])
     try:
+        runtime_of(pool).masker.add(config["stem"])
         gateway = Gateway(
             runtime_of(pool),
             partial(pool.async_transport, requester="gateway"),
@@ -68,35 +75,54 @@ async def _serve(config: dict[str, Any]) -> None:
             settings=GatewaySettings(max_wait=config["max_wait"], park_after=config["park_after"]),
             on_request=_write_request,
         )
+        for item in config["items"]:
+            _admit(gateway, *item)
+        reading = asyncio.create_task(_obey(gateway, reader))  # what was written before it listens is known before, too
         async with gateway:
+            exempt_startup_objects()
             _write({"listening": {"url": gateway.url, "port": gateway.port, "token": gateway.token}})
-            await _obey(gateway)
+            await _report_waiting(gateway, reading)
     finally:
         pool.close()
 
 
-async def _obey(gateway: Gateway) -> None:
-    """Say when what was answered is recorded, if asked, and how many requests wait; until standard input ends."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+def _admit(gateway: Gateway, token: str, item_id: str, attempt: int) -> None:
+    from ...gateway.tokens import TokenHolder
 
-    async def read() -> None:
-        while line := await reader.readline():
-            await gateway.wait_recorded()
-            _write({"flushed": json.loads(line)["flush"]})
-        ended.set()
+    gateway.tokens.admit(token, TokenHolder(item_id, attempt))
 
-    reading = loop.create_task(read())
+
+async def _obey(gateway: Gateway, reader: asyncio.StreamReader) -> None:
+    """Accept and refuse item tokens as the run says, until standard input ends."""
+    ending: set[asyncio.Task[None]] = set()
+    while line := await reader.readline():
+        command = json.loads(line)
+        if "issue" in command:
+            _admit(gateway, *command["issue"])
+            _write({"answered": command["number"]})
+        else:
+            task = asyncio.create_task(_end_attempt(gateway, command["revoke"], command["number"]))
+            ending.add(task)
+            task.add_done_callback(ending.discard)
+
+
+async def _end_attempt(gateway: Gateway, token: str, number: int) -> None:
+    """Refuse *token*, end its requests, and say when these and all that were answered are recorded."""
+    holder = gateway.tokens.revoke(token)
+    if holder is not None:
+        await gateway.end_requests(holder)
+    await gateway.wait_recorded()
+    _write({"answered": number})
+
+
+async def _report_waiting(gateway: Gateway, reading: asyncio.Task[None]) -> None:
+    """Say how many requests wait when it has changed, until *reading* ends."""
     told = 0
-    while not ended.is_set():
-        try:
-            await asyncio.wait_for(ended.wait(), _WAITING_EVERY)
-        except TimeoutError:
-            if gateway.waiting_requests != told:
-                told = gateway.waiting_requests
-                _write({"waiting": told})
+    while not reading.done():
+        await asyncio.wait((reading,), timeout=_WAITING_EVERY)
+        if gateway.waiting_requests != told:
+            told = gateway.waiting_requests
+            _write({"waiting": told})
     await reading
 
 
@@ -109,9 +135,8 @@ def main() -> int:
     harden_process()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with its run, not before
-    config = json.loads(sys.stdin.readline())
     try:
-        asyncio.run(_serve(config))
+        asyncio.run(_serve())
     except BrokenPipeError:
         return 0  # the run is gone
     except OSError as error:

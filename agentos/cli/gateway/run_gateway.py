@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...providers.signal import PARKED_FROM
@@ -14,6 +13,7 @@ from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...gateway import Gateway, GatewayRequest
+    from ...gateway.program_access import ProgramAccess
     from ...gateway.thread import GatewayThread
     from ...workflows.parallel import CredentialCoordinator
     from ..session.request import RunRequest
@@ -35,14 +35,16 @@ def open_gateway(
     from ...stores.sqlite.location import state_folder
 
     folder = state_folder(os.environ) / "agents"
+
+    def point(url: str) -> ProgramAccess:
+        return ProgramAccess(url, folder, os.environ)
+
     try:
         if request.command is None:
-            return _open_process(request, pool, ends, folder)
+            return _open_process(request, pool, ends, point)
         from ...gateway.thread import GatewayThread
 
-        thread = GatewayThread(
-            partial(_make_gateway, request, pool), lambda url: ProgramAccess(url, folder, os.environ)
-        )
+        thread = GatewayThread(partial(_make_gateway, request, pool), point)
     except OSError as error:
         raise UsageError(f"the gateway cannot listen on this machine: {error.strerror or error}") from None
     except ImportError as error:
@@ -52,10 +54,12 @@ def open_gateway(
 
 
 def _open_process(
-    request: RunRequest, pool: CredentialCoordinator, ends: contextlib.ExitStack, folder: Path
+    request: RunRequest,
+    pool: CredentialCoordinator,
+    ends: contextlib.ExitStack,
+    point: Callable[[str], ProgramAccess],
 ) -> GatewayProcess:
     """Start the process, and point this one's environment at it: functions, their SDKs and their programs use that."""
-    from ...gateway.program_access import ProgramAccess
     from ...pool.protocols import runtime_of
     from ..config.store_url import resolve_address
     from .gateway_child import describe_credential
@@ -72,10 +76,11 @@ def _open_process(
         "token": None,
     }
     environ = {name: value for name, value in os.environ.items() if name not in secret_variables}
-    process = GatewayProcess(config, environ)
+    process = GatewayProcess(config, environ, point)
     ends.callback(process.close)
-    runtime_of(pool).masker.add(process.token)
-    variables = ProgramAccess(process.url, folder, os.environ).build_environment("", process.token)
+    for secret in (process.token, process.stem):
+        runtime_of(pool).masker.add(secret)
+    variables = process.programs.build_environment("", process.token)
     ends.enter_context(replaced_environment(variables, secret_variables))
     return process
 

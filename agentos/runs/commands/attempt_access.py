@@ -38,6 +38,11 @@ class OpenAccess(Protocol):
     """The access of one attempt, until it is closed."""
 
     @property
+    def token(self) -> str:
+        """What the attempt presents instead of a key."""
+        ...
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """Environment variables for the attempt's processes."""
         ...
@@ -51,7 +56,10 @@ class OpenAccess(Protocol):
         ...
 
     def close(self) -> WireVerdict | None:
-        """End the access: its token is refused from now on. Return what the providers' answers say of the attempt."""
+        """End the access: its token is refused from now on, and its requests are ended and recorded. Idempotent.
+
+        Return what the providers' answers say of the attempt.
+        """
         ...
 
 
@@ -62,10 +70,6 @@ class AttemptAccess(Protocol):
         """Pass a record of each request to *record*, from now on."""
         ...
 
-    def flush(self) -> None:
-        """Wait until the requests that have been answered are recorded. An attempt has ended, and its journal may."""
-        ...
-
     def open(self, item_id: str, attempt: int, usage_log: UsageLog, program: str) -> OpenAccess:
-        """Return the access of one attempt, whose command begins with *program*."""
+        """Return the access of one attempt, whose command begins with *program*; "" if it is a function."""
         ...

@@ -64,6 +64,7 @@ class Attempt:
     """One execution of an item. Its result counts only while the scheduler still has the token."""
 
     __slots__ = (
+        "access",
         "began_at",
         "cancelled",
         "cancelled_at",
@@ -98,6 +99,7 @@ class Attempt:
         self.lease: Any = None  # the worker's view of it, once requested
         self.usage_log = UsageLog()  # collects the tokens that its calls use
         self.used: dict[str, Usage] = NOTHING_USED  # the same by credential, once it has ended
+        self.access: Any = None  # to the gateway, by the token that a function has instead of a key
         self.wire: Any = None  # the WireVerdict on it, if its last call was refused
 
     def item_lease(self) -> Any:

@@ -94,9 +94,16 @@ class EngineRun:
         return attempt
 
     def secret_for(self, attempt: Attempt) -> str | None:
-        """Return the attempt's credential as its worker gets it."""
+        """Return the attempt's credential as its worker gets it: a key, or a token until the attempt ends."""
         grant = attempt.grant
-        return None if grant is None else self._read_secret(grant.key)
+        if grant is not None:
+            return self._read_secret(grant.key)
+        access = self.worker.access
+        if access is None or self.worker.is_command:  # a command has it in its environment
+            return None
+        attempt.access = access.open(attempt.item.id, attempt.number, attempt.usage_log, "")
+        token: str = attempt.access.token
+        return token
 
     def context_for(self, attempt: Attempt) -> Context:
         lease = attempt.item_lease() if isinstance(attempt, PooledAttempt) else None
@@ -150,8 +157,8 @@ class EngineRun:
 
         It keeps its lease while *calls* that it started in other threads still run.
         """
-        if self.worker.access is not None:
-            self.worker.access.flush()
+        if attempt.access is not None:
+            attempt.access.close()
         item, grant, recorder = attempt.item, attempt.grant, self.recorder
         state, publisher = self.state, self._publisher
         now = state.clock.now()
@@ -424,6 +431,8 @@ class EngineRun:
         what = "its worker could not be stopped and was abandoned; it keeps its credential until it returns"
         text = f"timed out after {timeout:g}s; {what}"
         facts = {"error_type": "TimeoutError"}
+        if attempt.access is not None:
+            attempt.access.close()  # nobody wants what it asks for now
         result = self._failure(attempt, text, facts, self.state.clock.now())
         with self.state.lock:
             if not self.shutdown.abandon_attempt(attempt, failed=True):

@@ -192,21 +192,74 @@ def _read_all(folder: Path) -> str:
     return "".join(path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file())
 
 
-def test_python_functions_use_a_gateway_in_a_process_of_its_own(keyed: Place, simulator: Running) -> None:
-    keyed.write(
-        "work.py",
-        ASK.replace("sys.argv[1]", "'x'").split("for _ in")[0] + "import os\ndef ask(item, credential):\n"
-        "    assert credential is None\n"
-        "    with urllib.request.urlopen(request, timeout=100) as answer:\n"
-        "        json.load(answer)\n"
-        "    real = [name for name, value in os.environ.items() if value.startswith('sk-')]\n"
-        "    return sorted(name for name in real if 'agentos' not in os.environ[name])\n",
-    )
-    ended = keyed.run("run", "--gateway", "--worker", "work.py:ask", ":::", "a", "b", "c")
+FUNCTIONS = """
+import asyncio, hashlib, json, os, pathlib, signal, time, urllib.error, urllib.request
+
+def send(key):
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions", b'{"model": "gpt-4o", "messages": []}',
+        {"authorization": "Bearer " + key, "content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=100) as answer:
+        json.load(answer)
+
+def ask(item, credential):
+    print(credential)
+    send(credential)
+    real = [value for value in os.environ.values() if value.startswith("sk-") and "agentos" not in value]
+    return {"token": hashlib.sha256(credential.encode()).hexdigest(), "keys": len(real)}
+
+async def ask_async(item, credential):
+    return await asyncio.to_thread(ask, item, credential)
+
+def ask_after_a_kill(item, credential):
+    send(credential)
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            command, status = (path / "cmdline").read_text(), (path / "status").read_text()
+        except OSError:
+            continue
+        if "gateway_child" in command and f"PPid:\\t{os.getpid()}\\n" in status:
+            os.kill(int(path.name), signal.SIGKILL)
+    while True:
+        try:
+            return send(credential)
+        except (urllib.error.URLError, ConnectionError) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                raise
+            time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("function", ["ask", "ask_async"])
+def test_python_functions_get_a_token_for_each_attempt_and_their_requests_are_recorded(
+    keyed: Place, simulator: Running, function: str
+) -> None:
+    keyed.write("work.py", FUNCTIONS)
+    ended = keyed.run("run", "--gateway", "-j", "3", "--worker", f"work.py:{function}", ":::", "a", "b", "c")
 
     assert ended.code == 0, ended.err
-    assert [line["value"] for line in keyed.run("results", "--jsonl").objects] == [[], [], []]
-    assert len(keyed.run("results", "--requests").objects) == 3
+    results = keyed.run("results", "--jsonl").objects
+    assert [line["value"]["keys"] for line in results] == [0, 0, 0]
+    assert len({line["value"]["token"] for line in results}) == 3
+    assert all(line["usage"]["output"] == 16 for line in results)
+    requests = keyed.run("results", "--requests").objects
+    assert sorted((line["item"], line["attempt"]) for line in requests) == [("a", 1), ("b", 1), ("c", 1)]
+    assert "3 requests through the gateway" in keyed.run("show").out
+    everything = ended.out + ended.err + _read_all(keyed.cwd / ".agentos")
+    assert "<secret>" in ended.out  # what the functions printed,
+    assert "sk-agentos-" not in everything.replace("sk-agentos-<secret>", "")  # and no token anywhere
+    assert not [secret for secret in secrets(simulator) if secret in everything]
+
+
+def test_functions_keep_their_tokens_when_the_gateway_is_killed_in_mid_run(keyed: Place) -> None:
+    keyed.write("work.py", FUNCTIONS)
+    ended = keyed.run("run", "--gateway", "-j", "1", "--worker", "work.py:ask_after_a_kill", ":::", "a", "b")
+
+    assert ended.code == 0, ended.err
+    assert ended.err.count("its process ended with code -9, and is started again") == 2
+    requests = keyed.run("results", "--requests").objects
+    # What was answered before the kill may be lost with the process, what came after it is not.
+    assert {(line["item"], line["attempt"], line["status"]) for line in requests} == {("a", 1, 200), ("b", 1, 200)}
 
 
 def test_a_gateway_without_keys_is_refused(place: Place) -> None:
