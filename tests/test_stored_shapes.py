@@ -124,10 +124,12 @@ QUOTAS: dict[str, Any] = {
         "limits": {
             "requests per 3600s sliding": {
                 "starts": [[5000.0, 1.0]],
+                "refused_starts": [],
+                "echoes": 0,
                 "takes": 1,
                 "guard": 1e-4 * 3600.0,
                 "lag": 0.0,
-                "allowance": [None, None, 1.0, 0.0, 1, False],
+                "allowance": [None, None, 1.0, 0.0, 1, False, 0.0, 1],
                 "retry_at": None,
                 "lowered_at": None,
                 "proven_at": None,
@@ -144,7 +146,7 @@ QUOTAS: dict[str, Any] = {
             "requests per day from 07:00 UTC continuous big-*": {
                 "ends_at": 1_700_031_600.0,
                 "used": 1.0,
-                "allowance": [None, None, 1.0, 0.0, 1, False],
+                "allowance": [None, None, 1.0, 0.0, 1, False, 0.0, 1],
                 "retry_at": None,
                 "lowered_at": None,
                 "proven_at": None,
@@ -173,7 +175,7 @@ QUOTAS: dict[str, Any] = {
                 "slides": False,
                 "total": None,
                 "blocked_at": None,
-                "usable": [None, None, 1.0, 0.0, 1, False],
+                "usable": [None, None, 1.0, 0.0, 1, False, 0.0, 1],
                 "retry_at": None,
                 "lowered_at": None,
                 "proven_at": None,

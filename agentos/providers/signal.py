@@ -51,7 +51,9 @@ class Reading:
     window: float | None = None  # seconds of the limit's window: 60, 3600, 86400, ...
     source: str = ""  # the header or field
     spent: float | None = None  # the used share, if only that is stated: 0.25 is a quarter
+    assumed: bool = False  # the window is the usual one of the dialect: the answer does not say
     dated: bool = False  # the reset was given as an instant; else it may count from when the call arrived
+    overdue: float = 0.0  # seconds since that instant, if the answer took longer
 
     def sane(self) -> Reading:
         """Return the reading without impossible numbers."""
@@ -61,13 +63,13 @@ class Reading:
             and 0.0 <= self.remaining <= LARGEST
             and (self.resets_in is None or (type(self.resets_in) is float and 0.0 <= self.resets_in <= LONGEST_DELAY))
             and (self.window is None or (type(self.window) is float and 0.0 < self.window <= LONGEST_DELAY))
+            and 0.0 <= self.overdue <= LONGEST_DELAY
         ):
             return self  # a fast path for nearly all readings
         limit, remaining = _in_range(self.limit, LARGEST, least=1.0), _in_range(self.remaining, LARGEST)
         resets_in, window = _in_range(self.resets_in, LONGEST_DELAY), _in_range(self.window, LONGEST_DELAY) or None
-        if (limit, remaining, resets_in, window) == (self.limit, self.remaining, self.resets_in, self.window):
-            return self
-        return replace(self, limit=limit, remaining=remaining, resets_in=resets_in, window=window)
+        overdue = _in_range(self.overdue, LONGEST_DELAY) or 0.0
+        return replace(self, limit=limit, remaining=remaining, resets_in=resets_in, window=window, overdue=overdue)
 
 
 def _in_range(value: object, largest: float, least: float = 0.0) -> float | None:

@@ -74,7 +74,17 @@ def test_a_dimension_of_openai_that_we_have_not_seen_is_known_by_its_words(extra
 def test_anthropic_resets_are_instants(middle: str, dimension: str) -> None:
     told = reading({f"{middle}-limit": "1000", f"{middle}-remaining": "999", f"{middle}-reset": "2027-01-15T08:00:59Z"})
 
-    assert told == Reading(dimension, 1000.0, 999.0, 59.0, 60.0, f"{middle}-*", dated=True)
+    assert told == Reading(dimension, 1000.0, 999.0, 59.0, 60.0, f"{middle}-*", assumed=True, dated=True)
+
+
+def test_a_reset_that_is_past_says_since_when() -> None:
+    headers = {
+        "anthropic-ratelimit-requests-limit": "10",
+        "anthropic-ratelimit-requests-remaining": "9",
+        "anthropic-ratelimit-requests-reset": "2027-01-15T07:59:50Z",
+    }
+
+    assert (reading(headers).resets_in, reading(headers).overdue) == (0.0, 10.0)
 
 
 def test_a_reset_of_anthropic_that_is_past_is_now() -> None:
@@ -214,7 +224,9 @@ def test_digitalocean_resets_are_epochs() -> None:
 def test_github_has_a_window_for_each_resource(resource: str, window: float) -> None:
     headers = {"x-ratelimit-limit": "30", "x-ratelimit-reset": "1800000060", "x-ratelimit-resource": resource}
 
-    assert reading(headers, "github") == Reading("requests", 30.0, None, 60.0, window, "x-ratelimit-*", dated=True)
+    assert reading(headers, "github") == Reading(
+        "requests", 30.0, None, 60.0, window, "x-ratelimit-*", assumed=resource == "core", dated=True
+    )
 
 
 def test_ietf_draft_10_gives_quota_window_remaining_and_reset() -> None:

@@ -11,7 +11,7 @@ of an older version then refuse the store, and say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from .cost import MOST_USED
@@ -52,9 +52,12 @@ _INSTANTS = (
 _FOUND_OUT = frozenset(
     {
         *("allowance", "retry_at", "lowered_at", "proven_at"),
-        *("guard", "lag", "is_window", "probe", "probe_at", "full_until"),
+        *("guard", "lag", "is_window", "probe", "probe_at", "full_until", "echoes"),
     }
 )
+
+# Lists of starts with their amounts.
+_STARTS = ("starts", "refused_starts")
 
 _LARGEST_SUM = 1e13
 
@@ -157,6 +160,10 @@ def _only_outage(scopes: Mapping[str | None, T]) -> dict[str | None, T]:
     return {OUTAGE: scopes[OUTAGE]} if OUTAGE in scopes else {}
 
 
+def _amounts_in(packed: Record) -> Iterator[float]:
+    return (amount for name in _STARTS for _, amount in packed.get(name, ()))
+
+
 def _sanitize_limit(packed: Record) -> Record:
     """Return the record of a limit without absurd usage, which earlier versions accepted."""
     return _reset_limit(packed) if _is_poisoned(packed) else packed
@@ -169,7 +176,7 @@ def _is_unusable(packed: Record) -> bool:
 
 def _is_poisoned(packed: Record) -> bool:
     usage = packed.get("usage")
-    amounts = [*(usage["amounts"] if usage is not None else ()), *(amount for _, amount in packed.get("starts", ()))]
+    amounts = [*(usage["amounts"] if usage is not None else ()), *_amounts_in(packed)]
     if amounts and not (min(amounts) >= 0 and max(amounts) < MOST_USED and not math.isnan(sum(amounts))):
         return True
     sums = (packed.get("empty_at") or 0.0, packed.get("used", 0.0), packed.get("taken", 0.0))
@@ -323,7 +330,8 @@ def _ends_at(packed: list[Any]) -> float:
 
 
 def _reset_limit(packed: Record) -> dict[str, Any]:
-    empty: dict[str, Any] = {"empty_at": None, "fullest": [], "starts": [], "used": 0.0, "usage": None}
+    lists: dict[str, Any] = {name: [] for name in ("fullest", *_STARTS)}
+    empty = {"empty_at": None, **lists, "used": 0.0, "usage": None}
     kept = {name: value for name, value in packed.items() if name not in _FOUND_OUT}
     new = {**kept, **{name: value for name, value in empty.items() if name in packed}}
     usage = packed.get("usage")
@@ -337,8 +345,9 @@ def _shift_limit(packed: Record, by: float) -> dict[str, Any]:
     for name in _INSTANTS:
         if packed.get(name) is not None:
             new[name] = packed[name] + by
-    if "starts" in packed:
-        new["starts"] = [[at + by, amount] for at, amount in packed["starts"]]
+    for name in _STARTS:
+        if name in packed:
+            new[name] = [[at + by, amount] for at, amount in packed[name]]
     return new
 
 

@@ -26,7 +26,8 @@ def estimate_amount(state: LimitState, request: LeaseRequest) -> float | None:
     amount = request.cost[state.dimension]
     if amount is not None:
         return amount
-    declared, observed = declared_amount(state, request), state.usage.p95
+    # An estimated limit is measured by what was taken: too much for calls in flight would make it too high.
+    declared, observed = declared_amount(state, request), state.usage.mean if state.counts_starts else state.usage.p95
     if observed is None:
         return declared
     return max(declared or 0.0, min(observed, state.largest))

@@ -30,6 +30,7 @@ _FAMILIES = (
 _IETF = "ratelimit"
 _OLDEST_DATE = 2.5  # seconds; some servers write a new Date once a second only
 _THREE_FIELDS = "ratelimit-*"  # RateLimit-Limit, -Remaining and -Reset of the older drafts
+_LONGEST_ANSWER = 3_600.0  # seconds
 UNIFIED = "anthropic-ratelimit-unified-"
 _CLAIMS = {"five_hour": "5h", "seven_day": "7d"}
 
@@ -152,10 +153,23 @@ def _build_reading(
         window = _find_policy_window(fields, limit)
     if window is None and dialect.resource_windows:
         window = dialect.resource_windows.get(fields.get("x-ratelimit-resource", ""))
+    assumed = window is None and meaning.dimension in dialect.windows
     if window is None:
         window = dialect.windows.get(meaning.dimension)
     dated = reset is not None and reset_text is not None and is_date(reset_text)
-    return Reading(meaning.dimension, limit, remaining, reset, window, meaning.source, dated=dated)
+    overdue = _find_overdue(reset_text, wall) if dated and reset == 0 and reset_text is not None else 0.0
+    return Reading(
+        *(meaning.dimension, limit, remaining, reset, window, meaning.source),
+        assumed=assumed,
+        dated=dated,
+        overdue=overdue,
+    )
+
+
+def _find_overdue(reset_text: str, wall: float) -> float:
+    """Return how long ago the instant of a reset was; 0 if that is longer than answers take."""
+    then = last_valid(reset_text, lambda text: parse_delay(text, wall=wall - _LONGEST_ANSWER))
+    return _LONGEST_ANSWER - then if then else 0.0
 
 
 def _find_nearer_reset(reset: float, reset_text: str, retry_text: str, wall: float) -> float:

@@ -85,3 +85,16 @@ def test_the_same_found_again_is_tried_again_later() -> None:
 
     assert tried == sorted(tried)
     assert tried[-1] > tried[0]
+
+
+def test_bursts_that_find_the_same_in_the_end_are_alike() -> None:
+    """The first refusal of a burst finds more in use than its last: others of the burst are still in flight."""
+    allowance = Allowance(10.0, 1.0)
+    for now in (0.0, 10.0, 20.0):
+        allowance.lower(6.0, now)
+        allowance.lower(5.0, now, burst_known=True)
+        allowance.value = 8.0
+
+    allowance.on_take(25.0)
+
+    assert allowance.value == 8.0  # it is not tried every window

@@ -221,6 +221,53 @@ def test_a_sliding_window_whose_probe_is_refused_is_a_window() -> None:
     assert window.left(10.02) == 6
 
 
+def refused_again_and_again(window: SlidingWindow, admits: int, until: float) -> int:
+    """Use the window at a provider that admits less and counts refused calls, and return how many it refuses."""
+    counted: list[float] = []
+    refused, now = 0, 0.0
+    while (now := window.ready_at(1, now)) < until:
+        stamp = window.take(1, now)
+        counted = [at for at in counted if at > now - window.per]
+        if len(counted) >= admits:
+            refused += 1
+            window.refuse(stamp, 1, now)
+        else:
+            window.admit(stamp)
+        counted.append(now)
+        now += 0.01
+    return refused
+
+
+def test_refused_calls_count_once_they_were_seen_to() -> None:
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+
+    assert refused_again_and_again(window, 8, 100.0) <= 6
+    assert window.counts_refused
+
+
+def test_a_call_that_is_admitted_though_refused_ones_would_fill_the_window_says_that_they_do_not_count() -> None:
+    window = SlidingWindow(Limit("requests", 3, per=10, window="sliding"))
+    stamps = [window.take(1, 0.0), window.take(1, 5.0), window.take(1, 6.0)]
+    window.refuse(stamps[-1], 1, 6.0)
+
+    window.admit(window.take(1, 10.1))
+    window.refuse(window.take(1, 11.0), 1, 11.0)
+    window.refuse(window.take(1, 12.0), 1, 12.0)
+
+    assert not window.counts_refused
+
+
+def test_what_is_known_of_refused_calls_outlives_the_process() -> None:
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+    refused_again_and_again(window, 8, 11.0)
+    assert window.refused
+
+    other = SlidingWindow(window.limit)
+    other.unpack(window.pack())
+
+    assert (other.counts_refused, other.refused) == (window.counts_refused, window.refused)
+
+
 def test_after_a_refusal_one_call_goes_first_and_then_twice_as_many_each_time() -> None:
     window = SlidingWindow(Limit("requests", 100, per=10, window="sliding"))
     stamps = [window.take(1, 0.0) for _ in range(60)]

@@ -38,7 +38,7 @@ class LimitProbe:
         if early <= ROUNDING:
             self.blocked_at, self.step = FOREVER, _FIRST_AFTER
         elif tries and now + ROUNDING >= self.at:
-            self.step *= _LATER
+            self.step = _LATER * max(self.step, now - self.blocked_at)
             if early > max(precision, _EARLY * (now - self.blocked_at)):
                 self.place = place
 

@@ -11,7 +11,8 @@ from ..limits.bucket import Bucket
 from ..limits.calendar import CalendarWindow
 from ..limits.sliding import SlidingWindow
 from ..model_family import get_family
-from ..records import Block, Grant, Quota
+from ..records import Block, Grant, LeaseRequest, Quota
+from ..reservations import estimate_amount
 from ..states import Gate
 from .adaptive_rate import AdaptiveRate
 from .hypothesis import Hypothesis
@@ -45,6 +46,9 @@ _ROUNDED_EVERY = 2.0
 _SEVERAL, _LONGER_BY, _LONGEST_STARVING = 4, 0.12, 3_600.0
 # Seconds after which a reported limit is forgotten that other answers do not report; or its window, if that is longer.
 _MENTIONED_LATELY = 60.0
+# A stated limit and a reported one are the same limit if their amounts differ by this factor at most.
+_SAME_LIMIT = 1.5
+_DAY = 86_400.0
 # Whose limits refill continuously, until their answers say otherwise.
 _BUCKET_PROVIDERS = frozenset({"openai", "anthropic", "azure"})
 _PATTERN = frozenset("*?[")
@@ -107,7 +111,10 @@ def _forget_unmentioned(quota: Quota, scope: str | None, now: float) -> None:
 def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float, remaining: float, now: float) -> bool:
     quota = grant.key.quota
     used_up = remaining < 1 or reading.dimension in signal.dimensions
-    outdated = reading.dated and not reading.resets_in  # the answer took longer than its window
+    resets_in = reading.resets_in
+    if reading.dated and resets_in is not None:
+        resets_in += now - grant.granted_at - reading.overdue
+    outdated = reading.dated and (resets_in is None or resets_in <= 0 or not (reading.resets_in or reading.overdue))
     reported = _find_reported(grant, signal, reading, limit, now, create=not outdated)
     if reported is None:
         return used_up
@@ -123,16 +130,24 @@ def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float,
         quota.add_history(now, f"limit of {format_number(limit)} {reading.dimension}, told by {reading.source}")
     others = sum(key.leases for key in quota.keys) - 1  # they may or may not be included in what remains
     in_flight = float(others) if reported.dimension == REQUESTS else 0.0
-    resets_in = reading.resets_in
-    if reading.dated and resets_in is not None:
-        resets_in += now - grant.granted_at
     # Dates have whole seconds.
     exact = False if reading.dated else None
+    window = reading.window
+    if window is None or reading.assumed:
+        window = _find_stated_window(grant, reported.dimension, limit) or window
     reported.apply_reading(
-        limit, remaining, resets_in, reading.window, grant.granted_at, stamp, in_flight, exact=exact, refused=refused
+        limit, remaining, resets_in, window, grant.granted_at, stamp, in_flight, exact=exact, refused=refused, now=now
     )
     _compare_with_stated(grant, reported, now)
     return used_up and reported.believed
+
+
+def _find_stated_window(grant: Grant, dimension: int, amount: float) -> float | None:
+    """Return the seconds of a stated limit of about that amount: its user knows better than a dialect's table."""
+    for state in _declared_limits(grant):
+        if state.dimension == dimension and amount <= _SAME_LIMIT * state.limit.amount <= _SAME_LIMIT**2 * amount:
+            return _DAY if state.limit.per == "day" else float(state.limit.per)
+    return None
 
 
 def _find_reported(
@@ -251,6 +266,38 @@ def apply_rate_limit(
         delay = 0.0 if wait is not None and _is_one_refill(grant, signal.delay, now) else signal.delay
     delay = max(delay, _starve(quota, grant, now, survived_at))
     cool_down(quota, now + delay, scope, signal.why, now, probe=admits_nothing(quota, delay))
+
+
+def estimates_tokens(grant: Grant) -> bool:
+    """Return True if a limit on tokens is estimated that applies to this lease."""
+    return any(state.dimension and state.counts_starts for state in grant.key.quota.limits_for(grant.model))
+
+
+def plan_draws(call: Grant, now: float, within: float, *, again: bool) -> float:
+    """Take from the learned limits what a call costs that its lease makes next; return the seconds until it may start.
+
+    *again*: its lease made it before and it was refused. Take nothing if it cannot start *within* so many seconds.
+    """
+    request, wait = LeaseRequest(call.cost, call.model), 0.0
+    drawn = {draw[0]: draw for draw in call.draws}
+    changes = []
+    for state in call.key.quota.limits_for(call.model):
+        if not state.obeyed or not (state.learned if again else state.dimension and state.counts_starts):
+            continue
+        amount = estimate_amount(state, request) or 0.0
+        taken = drawn[state][1] if state in drawn and state.counts_starts else 0.0
+        more = amount if call.settled else amount - taken  # earlier calls of the lease used what was taken
+        changes.append((state, taken, more))
+        wait = max(wait, state.ready_at(max(0.0, more), now) - now)
+    if wait < within:
+        for state, taken, more in changes:
+            *_, guessed, stamp = drawn.get(state, (False, None))
+            if guessed:
+                state.usage.end_in_flight()
+            stamp = state.correct(stamp, more, now) if taken else state.take(more, now)
+            drawn[state] = (state, taken + more, False, stamp)
+        call.draws = list(drawn.values())
+    return wait
 
 
 def _starve(quota: Quota, grant: Grant, now: float, survived_at: float) -> float:

@@ -262,10 +262,12 @@ class ReportedLimit(Hypothesis):
         *,
         exact: bool | None = None,
         refused: bool = False,
+        now: float | None = None,
     ) -> None:
         """Apply what an answer reports: so much was left after the call that started then. Ignore older answers.
 
         *stamp* is that of its draw. None: it began before the limit was known, as did so many others *in_flight*.
+        *now*: when it arrives, if that is later than the start.
         """
         together, place, used = (started_at, self.taken - in_flight, 1.0 + in_flight) if stamp is None else stamp[2:]
         if refused and self.shape == WINDOW and started_at >= self.renewed_at:
@@ -300,8 +302,9 @@ class ReportedLimit(Hypothesis):
         if resets_in is not None:
             self._set_renewal(started_at, resets_in)
         self.allowance = min(amount, remaining + used)
-        if self.left(started_at) <= -1.0:  # by the calls in flight, of which some may be refused
-            self.probe.note_blocked(started_at)
+        now = started_at if now is None else now
+        if self.left(now) <= -1.0:  # by the calls in flight, of which some may be refused
+            self.probe.note_blocked(now)
 
     def _set_renewal(self, started_at: float, resets_in: float) -> None:
         """Set when the window ends: the answers in it agree on that, but for rounding and the time a call travels."""

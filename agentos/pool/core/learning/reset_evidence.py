@@ -25,6 +25,7 @@ _FADING = 0.9  # of earlier contradictions, per answer
 _UNBELIEVABLE = 3.0  # contradictions of the best explanation, faded: about every third answer
 _BETTER_BY = 0.5  # contradictions by which another explanation must be better
 _TOLERANCE = 1.03
+_ROUNDED_UP = 1.001  # times the precision: an instant is a sum of floats
 _SPARE = 0.1  # of what is used, by which a bucket must hold less than the limit
 _OTHERS = 3.0  # requests by which more must be used than this process did
 _CLEAR = 5.0  # times the precision by which two resets must differ to tell the rate
@@ -142,7 +143,7 @@ class ResetEvidence:
         # ``remaining`` is rounded down, so that up to one less is used; but the call itself is used for sure.
         used = max(used, 1.0)
         low = max(min(1.0, used), used - 1.0) / (resets_in + 0.1 * self.precision)
-        high = used / (resets_in - self.precision) if resets_in > 2 * self.precision else float("inf")
+        high = used / (resets_in - self.precision) if resets_in > 2 * _ROUNDED_UP * self.precision else float("inf")
         return low, high
 
     def _find_spare(self, used: float, resets_in: float) -> float | None:
@@ -175,7 +176,8 @@ class ResetEvidence:
             return hint
         likely = (length for length in (hint, *_USUAL) if length is not None)
         rounded = 1.15 * self._longest if self._windows < 3 else self._longest + self.precision
-        return next((length for length in likely if self._longest <= length <= rounded), self._longest)
+        shortest = self._longest - _ROUNDED_UP * self.precision
+        return next((length for length in likely if shortest < length <= rounded), self._longest)
 
     def _find_bucket_window(self, amount: float, hint: float | None) -> float | None:
         if self._high == float("inf") and not self._low:

@@ -29,6 +29,7 @@ class Allowance:
         "_again",
         "_amount",
         "_before",
+        "_earlier",
         "_found",
         "_lowered_at",
         "_patience",
@@ -49,6 +50,7 @@ class Allowance:
         self._before = self._amount  # the value before the last burst of refusals
         self._share = 1.0  # of the difference to what was found then, by which the value is lowered
         self._found = 0.0  # in use at the last refusal that lowered the value; 0: there was none
+        self._earlier = (0.0, 1)  # what the burst of refusals before that found, and the patience then
         self._patience = 1
         self._retry_at = float("inf")
         self._proven_at = -float("inf")  # from then on a refusal of what was admitted before is jitter
@@ -71,9 +73,11 @@ class Allowance:
             return False
         if found < before:
             if not burst_known:
-                alike = abs(found - self._found) <= max(_ALIKE_AT_LEAST, _ALIKE * found)
-                self._patience = min(_LONGEST_PATIENCE, 2 * self._patience) if alike else 1
-                self._share = _NOISE if self._found else 1.0
+                self._earlier = self._found, self._patience
+                self._patience, self._share = 1, _NOISE if self._found else 1.0
+            earlier, patience = self._earlier
+            if abs(found - earlier) <= max(_ALIKE_AT_LEAST, _ALIKE * found):
+                self._patience = min(_LONGEST_PATIENCE, 2 * patience)
             self.value = min(self.value, before - self._share * (before - found))
             self._found = found
             windows = self._patience if self._patience == 1 else max(self._patience, _WORTH_A_REFUSAL / self.value)
@@ -100,7 +104,7 @@ class Allowance:
         value, before = (None if each == self._amount else each for each in (self.value, self._before))
         retry_at = None if self._retry_at == float("inf") else self._retry_at
         return {
-            name: [value, before, self._share, self._found, self._patience, self._again],
+            name: [value, before, self._share, self._found, self._patience, self._again, *self._earlier],
             "retry_at": retry_at,
             "lowered_at": pack_instant(self._lowered_at),
             "proven_at": pack_instant(self._proven_at),
@@ -112,6 +116,7 @@ class Allowance:
         if name in packed:
             value, before, self._share, self._found, self._patience, *again = packed[name]
             self._again = bool(again and again[0])
+            self._earlier = (again[1], again[2]) if len(again) > 2 else (self._found, self._patience)
             self.value = self._amount if value is None else min(self._amount, value)
             self._before = self._amount if before is None else min(self._amount, before)
         if packed.get("retry_at") is not None:

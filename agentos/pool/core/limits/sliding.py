@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...limit import Limit
@@ -17,6 +18,8 @@ _LONGER = 1.5  # the guard after each refusal
 _SOON = 0.1  # of the window
 _REFILLS = 3.0  # after a refusal, until one call tries if the limit refills continuously
 _DOUBLES_EVERY = 1.5  # times the delay of a refusal, after which twice as many calls start
+# Calls that were refused, of those that fit only if refused calls do not count: then they do. One admitted weighs more.
+_COUNTED, _FREE = 2, -4
 
 
 class SlidingWindow(LimitState):
@@ -24,9 +27,12 @@ class SlidingWindow(LimitState):
 
     A refusal although the amount was kept says that less can be used. What exactly, one call finds out soon after it:
     if that is admitted, the provider's limit refills continuously, and holds less at once than a window's amount.
+
+    Some providers count refused calls as well. That shows in calls which would fit but for the refused ones.
     """
 
     __slots__ = (
+        "_echoes",
         "_mark",
         "_probe",
         "_takes",
@@ -37,6 +43,7 @@ class SlidingWindow(LimitState):
         "lag",
         "per",
         "probe_at",
+        "refused",
         "starts",
         "used",
     )
@@ -47,6 +54,8 @@ class SlidingWindow(LimitState):
         self.per = float(limit.per)
         self.used = 0.0
         self.starts: deque[list[float]] = deque()  # [instant, amount], oldest first
+        self.refused: deque[list[float]] = deque()  # the same of calls that were refused
+        self._echoes = 0  # calls refused that would fit but for the refused ones, less those admitted
         # Seconds that each start counts longer: calls do not reach the provider at the intervals at which they start.
         self.guard = self._first_guard()
         self.allowance = Allowance(limit.amount, self.per)
@@ -67,15 +76,26 @@ class SlidingWindow(LimitState):
             self.used -= starts.popleft()[1]
         if not starts:
             self.used = 0.0  # so that rounding errors do not accumulate
+        while self.refused and self.refused[0][0] + self.per + self.guard <= now:
+            self.refused.popleft()
+
+    @property
+    def counts_refused(self) -> bool:
+        """True if refused calls count at the provider."""
+        return self._echoes >= _COUNTED
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         self._forget(now)
         need += extra
         over = self.used + need - max(self.allowance.value, min(need, self.largest))
+        counted: Iterable[list[float]] = self.starts
+        if self.refused and self.counts_refused:
+            over += sum(amount for _, amount in self.refused)
+            counted = heapq.merge(self.starts, self.refused)
         if over <= 0:
             return max(now, self._ramp())
         at = now + self.per + self.guard
-        for started, amount in self.starts:
+        for started, amount in counted:
             over -= amount
             if over <= 0:
                 at = max(started + self.per + self.guard, self._ramp())
@@ -86,9 +106,11 @@ class SlidingWindow(LimitState):
         """Return when the next call may start after a refusal: one goes first, then twice as many each time."""
         return self.full_until + _DOUBLES_EVERY * self.lag * math.log2(max(1, self._takes - self._mark + 1))
 
-    def take(self, need: float, now: float) -> tuple[int, float]:
+    def take(self, need: float, now: float) -> tuple[int, bool]:
         self._forget(now)
         used = self.used
+        # It would not fit if refused calls counted.
+        echo = bool(self.refused) and used + need + sum(each for _, each in self.refused) > self.allowance.value
         self._takes += 1
         if now >= self.probe_at:
             if now < self.probe_at + _SOON * self.per:  # else a new window may have begun, and it would tell nothing
@@ -99,21 +121,21 @@ class SlidingWindow(LimitState):
         self.allowance.on_take(now)
         self.starts.append([now, need])
         self.used = used + need
-        return self._takes, used
+        return self._takes, echo
 
     @property
     def taken(self) -> float:
         """How often something was taken."""
         return float(self._takes)
 
-    def undo(self, stamp: tuple[int, float], need: float) -> None:
+    def undo(self, stamp: tuple[int, bool], need: float) -> None:
         at, _ = self.starts.pop()
         self.used -= need
         self._takes -= 1
         if stamp[0] == self._probe:  # another call finds out
             self._probe, self.probe_at = 0, at
 
-    def correct(self, stamp: tuple[int, float], by: float, now: float) -> tuple[int, float]:
+    def correct(self, stamp: tuple[int, bool], by: float, now: float) -> tuple[int, float]:
         self._forget(now)
         self._change(stamp[0], by)
         return stamp
@@ -126,18 +148,21 @@ class SlidingWindow(LimitState):
 
     # -- answers ----------------------------------------------------------------------------------------------
 
-    def refuse(self, stamp: tuple[int, float] | None, need: float, now: float, lag: float = 0.0) -> None:
+    def refuse(self, stamp: tuple[int, bool] | None, need: float, now: float, lag: float = 0.0) -> None:
         """Note that a call was refused: it took nothing, and the provider's window was full. *lag*: after so long."""
         if stamp is None:
             return
-        number, _ = stamp
+        number, echo = stamp
         self._forget(now)
+        if -len(self.starts) <= number - self._takes - 1:
+            self.refused.append([self.starts[number - self._takes - 1][0], need])
         self._change(number, -need)
         if number == self._probe:
             self.is_window = True
             return
         burst_known = number <= self._mark
         if not burst_known:
+            self._echoes += echo
             self._mark, self.lag = self._takes, lag
         lowered = self.is_window is not False and self.allowance.lower(self.used, now, burst_known=burst_known)
         if not burst_known and not lowered:
@@ -152,8 +177,10 @@ class SlidingWindow(LimitState):
         at = now + _REFILLS * self.per / self.limit.amount
         self.probe_at = FOREVER if self.starts and self.starts[0][0] + self.per <= at else at
 
-    def admit(self, stamp: tuple[int, float]) -> None:
+    def admit(self, stamp: tuple[int, bool]) -> None:
         """Note that a call was admitted."""
+        if stamp[1]:
+            self._echoes = max(_FREE, self._echoes - 2)
         if stamp[0] == self._probe and self.is_window is None:
             self.is_window, self.full_until = False, -FOREVER
             self.allowance.reset()
@@ -165,6 +192,8 @@ class SlidingWindow(LimitState):
     def pack(self) -> dict[str, Any]:
         return {
             "starts": list(self.starts),
+            "refused_starts": list(self.refused),
+            "echoes": self._echoes,
             "takes": self._takes,
             "guard": self.guard,
             "lag": self.lag,
@@ -179,6 +208,8 @@ class SlidingWindow(LimitState):
     def unpack(self, packed: Mapping[str, Any]) -> None:
         self.starts = deque([float(at), float(amount)] for at, amount in packed["starts"])
         self.used = sum(amount for _, amount in self.starts)
+        self.refused = deque([float(at), float(amount)] for at, amount in packed.get("refused_starts", ()))
+        self._echoes = packed.get("echoes", 0)
         self._takes = packed["takes"]
         self.guard = packed.get("guard", self._first_guard())
         self.lag = packed.get("lag", 0.0)
@@ -193,7 +224,8 @@ class SlidingWindow(LimitState):
 
     def reset(self) -> None:
         self.starts.clear()
-        self.used = 0.0
+        self.refused.clear()
+        self._echoes, self.used = 0, 0.0
         self.guard = self._first_guard()
         self.allowance.reset()
         self.is_window, self.probe_at, self._probe, self.full_until = None, FOREVER, 0, -FOREVER

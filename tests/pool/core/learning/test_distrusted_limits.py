@@ -116,6 +116,25 @@ def test_a_limit_that_calls_in_flight_seem_to_exceed_is_tried_soon() -> None:
     assert limit.ready_at(1.0, 100.5) == 101.0
 
 
+def test_an_answer_that_took_long_does_not_let_several_calls_try_at_once() -> None:
+    """Nothing was left since it arrived, not since its call began."""
+    limit = ReportedLimit("requests", None, 28.0, 60.0, BUCKET)
+    stamps = [limit.take(1.0, 2.0 * number) for number in range(31)]
+
+    limit.apply_reading(28.0, 2.0, 56.0, 60.0, 0.0, stamps[0], now=60.0)
+
+    assert limit.ready_at(1.0, 60.0) > 60.0
+
+
+def test_a_late_try_is_the_only_one_for_long() -> None:
+    limit = ReportedLimit("requests", None, 8.0, 640.0, BUCKET)
+    limit.apply_reading(8.0, 0.0, 640.0, 640.0, 100.0, None, 5.0)
+
+    limit.take(1.0, 130.0)
+
+    assert limit.ready_at(1.0, 130.0) == 220.0  # four times as long as until then
+
+
 # -- what held the calls back -------------------------------------------------------------------------------------
 
 

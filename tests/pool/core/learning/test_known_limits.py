@@ -209,6 +209,18 @@ def test_refusals_far_apart_start_no_estimate_and_a_run_of_them_one_at_the_state
     assert pool.earliest_start(PLAIN, now) - now < 0.5
 
 
+def test_a_search_beside_a_reported_limit_that_is_not_sure_starts_near_its_rate() -> None:
+    pool = pool_of(KeySpec("a", slots=99))
+    left = Reading("requests", 100.0, 90.0, 1.0, 1.0, "x-requests")
+    pool.report(take(pool), ok(left), 0.1)
+
+    for number in range(1, 4):
+        pool.report(take(pool, now=2.0 * number), limited(), 2.0 * number + 0.1)
+
+    assert pace_of(pool).searching
+    assert pace_of(pool).rate == pytest.approx(100.0 / 8)
+
+
 @pytest.mark.parametrize("limits", [(Limit("requests", 600, per=60),), ()], ids=["stated", "reported"])
 def test_the_slots_jump_to_what_the_rate_needs_after_the_first_answer(limits: tuple[Limit, ...]) -> None:
     """Ten a second, and answers take two seconds: twenty at once, and more while a burst is left."""

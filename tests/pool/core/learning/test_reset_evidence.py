@@ -54,6 +54,13 @@ def test_whole_seconds_are_rounded_up_and_a_usual_length_decides() -> None:
     assert evidence.find_window(120, None) == 60.0
 
 
+def test_a_window_told_in_dates_is_shorter_than_its_longest_reset() -> None:
+    """A date has whole seconds: a window of one second ends up to two seconds later by it."""
+    evidence = weighed(WINDOW, *((1, 2.0 - 0.13 * at, 1.13 * at) for at in range(6)), exact=False)
+
+    assert evidence.find_window(50, 1.0) == 1.0
+
+
 @pytest.mark.parametrize(("hint", "found"), [(60.0, 1.0), (1.0, 1.0), (None, 1.0)])
 def test_the_numbers_win_over_the_dialect(hint: float | None, found: float) -> None:
     evidence = weighed(BUCKET, (50, 0.5, 0.0), (99, 0.99, 1.0))
