@@ -336,8 +336,7 @@ class ItemLease(Lease):
 
     def add_usage(self, usage: Mapping[str, float], *, whole: bool = True) -> None:
         """Add what a call used of the limits; not *whole*: it ended before all was reported."""
-        if self._held().key.quota.limits:
-            self._settle(self._add_to_total(usage), whole=whole)
+        self._settle(self._add_to_total(usage), whole=whole)
 
     def _add_to_total(self, usage: Mapping[str, float]) -> Mapping[str, float]:
         if any(map(is_absurd, usage.values())):

@@ -119,8 +119,11 @@ class TransportPool(Protocol):
 
     def find_loss_reason(self, grant: Grant) -> str | None: ...
 
-    def cooldown_remaining(self, grant: Grant, model: str | None) -> float:
-        """Return the seconds until this lease's quota is open for *model*; infinite if unknown."""
+    def plan_call(self, grant: Grant, request: LeaseRequest, after: float, within: float) -> float:
+        """Return the seconds until a lease may make a call, *after* so many at least: its next one, or a refused one.
+
+        The call takes its cost from the learned limits, unless it cannot start *within* so many seconds.
+        """
         ...
 
     def masked(self, text: str, likely: str | None = None) -> str: ...

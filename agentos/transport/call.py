@@ -302,11 +302,17 @@ class Call:
         least = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (before - 1), left / 2) if before else 0.0
         if self._item_lease is None:
             return least if signal.event in _TEMPORARY else 0.0
-        return (
-            max(least, self._pool.cooldown_remaining(grant, self._estimate.model))
-            if signal.event in _TEMPORARY
-            else math.inf
-        )
+        return self._plan(grant, least) if signal.event in _TEMPORARY else math.inf
+
+    def plan_first_call(self) -> None:
+        """Set ``pause`` for a call with an item's lease, whose cost was not known when the lease began."""
+        if self._item_lease is not None and self._grant is not None:
+            wait = self._plan(self._grant, 0.0)
+            self.pause = wait if self._settings.clock.now() + wait < self._deadline else 0.0
+
+    def _plan(self, grant: Grant, least: float) -> float:
+        request = LeaseRequest(self._estimate.cost, self._estimate.model)
+        return self._pool.plan_call(grant, request, least, self._deadline - self._settings.clock.now())
 
     def on_success_response(self, response: Any) -> bool:
         """Prepare to pass on the body of a successful response, and to report it at its end.

@@ -50,7 +50,11 @@ class PoolTransport(BaseTransport):
     def handle_request(self, request: Any) -> Any:
         """Send *request* with a credential of the pool, or with several in turn."""
         call = Call(self._settings, request)
+        if running_loop() is None:  # else a pause would stop the loop
+            call.plan_first_call()
         while True:
+            if call.pause:
+                self._pause(call)
             if not call.take_now() and not self._wait_for(call):
                 return call.answer
             try:
@@ -72,8 +76,6 @@ class PoolTransport(BaseTransport):
                 answer = None
             if answer is not None:
                 return answer
-            if call.pause:
-                self._pause(call)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Raise TypeError: this transport is synchronous."""
@@ -140,7 +142,10 @@ class AsyncPoolTransport(AsyncBaseTransport):
     async def handle_async_request(self, request: Any) -> Any:
         """Send *request* with a credential of the pool, or with several in turn."""
         call = Call(self._settings, request)
+        call.plan_first_call()
         while True:
+            if call.pause:
+                await self._pause(call)
             if not call.take_now() and not await self._wait_for(call):
                 return call.answer
             try:
@@ -162,8 +167,6 @@ class AsyncPoolTransport(AsyncBaseTransport):
                 answer = None
             if answer is not None:
                 return answer
-            if call.pause:
-                await self._pause(call)
 
     def handle_request(self, request: Any) -> Any:
         """Raise TypeError: this transport is asynchronous."""

@@ -180,6 +180,22 @@ def test_input_tokens_alone_count_against_a_limit_of_tokens(verb: str) -> None:
     assert left(pool) == {"tokens": 100}
 
 
+@pytest.mark.parametrize("verb", ["report", "add_usage"])
+def test_what_calls_cost_is_remembered_before_any_limit_is_known(verb: str) -> None:
+    pool = CredentialCoordinator(["sk-a"])
+
+    with pool.lease() as lease:
+        assert lease._grant is not None
+        if verb == "report":
+            lease.report({"status": 200, "headers": {}, "body": {"usage": {"prompt_tokens": 900, "total_tokens": 900}}})
+        else:
+            ItemLease(pool._runtime, lease._grant).add_usage({"input_tokens": 900.0})
+        costs = lease._grant.key.quota.costs
+
+    assert costs is not None
+    assert costs.mean == 900.0
+
+
 def test_input_tokens_of_a_call_that_broke_off_leave_what_was_reserved(pool: CredentialCoordinator) -> None:
     with pool.lease(cost={"tokens": 300}) as lease:
         assert lease._grant is not None

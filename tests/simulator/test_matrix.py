@@ -19,7 +19,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 MODULES = ("matrix", "matrix_clients", "matrix_earlier", "matrix_provider", "matrix_variants")
 
 # By class, how many of the twenty variants miss a target today. None should.
-MOST_MISSES = {"exact": 1, "too high": 1, "unknown": 2, "wrong headers": 4}
+MOST_MISSES = {"exact": 1, "too high": 2, "unknown": 2, "wrong headers": 2}
 
 
 @pytest.fixture(scope="module")

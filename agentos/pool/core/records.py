@@ -14,6 +14,7 @@ from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
 from .learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
+from .learning.recent_starts import RecentStarts
 from .learning.usage_stats import UsageStats
 from .limits.base import FOREVER, LimitState
 from .limits.calendar import CalendarWindow, WallTime
@@ -76,6 +77,7 @@ class Quota:
         "open_wide",
         "probation",
         "provider",
+        "recent_tokens",
         "refusals",
         "refused_at",
         "reported_at",
@@ -104,6 +106,7 @@ class Quota:
         self.suspicion = 0.0  # that the known limits are too high: the sum of a sequential test
         self.token_suspicion = 0.0  # that refusals are about tokens: the sum of another one
         self.costs: UsageStats | None = None  # of the last calls, in tokens; kept in this process only
+        self.recent_tokens: RecentStarts | None = None  # the same with their starts, of the last minute
         self.provider: str | None = None  # according to the last answer
         self.struck_at = -FOREVER  # when the last refusal came that counts for it
         self.struck_taken = 0.0  # what was taken until then

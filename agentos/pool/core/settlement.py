@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from .cost import DIMENSIONS, TOKENS, Used
+from .learning.recent_starts import RecentStarts
 from .learning.usage_stats import UsageStats
 from .records import Grant
+
+_RECENT = 60.0  # seconds in which the tokens of calls are summed up
 
 
 def note_cost(grant: Grant, used: Used) -> None:
@@ -12,9 +15,11 @@ def note_cost(grant: Grant, used: Used) -> None:
     quota, declared = grant.key.quota, grant.cost[TOKENS]
     tokens = used[TOKENS] if declared is None else declared
     if tokens:
-        if quota.costs is None:
-            quota.costs = UsageStats()
+        if quota.costs is None or quota.recent_tokens is None:
+            quota.costs, quota.recent_tokens = UsageStats(), RecentStarts()
         quota.costs.add(tokens)
+        quota.recent_tokens.forget_until(grant.granted_at - _RECENT)
+        quota.recent_tokens.add(tokens, grant.granted_at)
 
 
 def settle_draws(grant: Grant, used: Used, now: float) -> bool:

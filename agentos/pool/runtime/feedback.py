@@ -151,8 +151,8 @@ class Feedback:
 
     def settle_usage(self, grant: Grant, usage: Mapping[str, float], *, whole: bool = True) -> None:
         """Settle the usage that an answer reports; not *whole*: the call broke off before all was reported."""
-        if not usage or not grant.key.quota.limits:
-            return
+        if not usage or (not grant.key.quota.limits and usage.keys() <= {"requests"}):
+            return  # nothing that a limit needs, now or later
         amounts = {name: used for name, used in usage.items() if name in DIMENSIONS}
         try:
             used = parse_used("usage", amounts, whole=whole)

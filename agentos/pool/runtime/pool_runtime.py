@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from ...util.locks import FairLock
 from ..core.checked_pool import CheckedPool
 from ..core.learning.adaptive_pool import AdaptivePool
 from ..core.limits.base import FOREVER
+from ..core.pool import NOBODY
 from ..core.records import Grant, LeaseRequest, Ticket
 from ..core.reservations import with_margin
 from ..lease import CURRENT_ATTEMPT, ItemLease
@@ -246,7 +246,17 @@ class PoolRuntime:
         """Return True if the limits reported in a successful answer are worth reading."""
         return self.core.wants_readings(grant, self.clock.now())
 
-    def cooldown_remaining(self, grant: Grant, model: str | None) -> float:
-        """Return the seconds until this lease's quota is open for *model*; infinite if unknown."""
-        with self.scheduler.locked():
-            return max(0.0, min(math.inf, grant.key.quota.closed_for(model) - self.clock.now()))
+    def plan_call(self, grant: Grant, request: LeaseRequest, after: float, within: float) -> float:
+        """Return the seconds until a lease may make a call, *after* so many at least: its next one, or a refused one.
+
+        The call takes its cost from the learned limits, unless it cannot start *within* so many seconds.
+        """
+        wait = after
+
+        def plan(now: float) -> Sequence[Ticket]:
+            nonlocal wait
+            wait = self.core.plan_call(grant, request, now, after=after, within=within)
+            return NOBODY
+
+        self.scheduler.run_step(plan)
+        return wait

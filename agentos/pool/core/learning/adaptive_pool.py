@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....providers.signal import GENERIC_PROVIDERS, GRAVE_EVENTS, PARKED_FROM, Event, Signal
 from ..limits.base import FOREVER
 from ..pool import NOBODY, LeasePool
-from ..records import EVERY_MODEL, OUTAGE, Grant, Key, KeySpec, Quota, Ticket
+from ..records import EVERY_MODEL, OUTAGE, Grant, Key, KeySpec, LeaseRequest, Quota, Ticket
 from ..states import Life, LifeEvent
 from . import quota_feedback
 from .adaptive_concurrency import AdaptiveConcurrency, find_survival
@@ -35,7 +35,7 @@ class FeedbackResult:
 class _LeaseBookkeeping:
     """Per-lease bookkeeping, kept outside the pool so that attribute access on the hot path stays fast."""
 
-    __slots__ = ("doubt_at", "doubted", "troubled", "well")
+    __slots__ = ("calls", "doubt_at", "doubted", "troubled", "well")
 
     def __init__(self) -> None:
         self.doubt_at: float | None = None  # since when refusals are attributed to the network
@@ -43,6 +43,7 @@ class _LeaseBookkeeping:
         # By token, the failure of a lease's call; None: its outcome is unknown.
         self.troubled: dict[int, Event | None] = {}
         self.well: set[int] = set()  # tokens of leases with a reported success
+        self.calls: dict[int, Grant] = {}  # by token, a call that was planned after the lease began, as its own lease
 
 
 class AdaptivePool(LeasePool):
@@ -67,12 +68,16 @@ class AdaptivePool(LeasePool):
         if not self.is_in_force(grant, now):
             return None
         signal = signal.sane()
-        event, key = signal.event, grant.key
+        event, key, planned = signal.event, grant.key, self._memory.calls.get(grant.token)
+        if planned is not None:
+            planned.draws, grant = grant.draws, planned
+            if event is Event.LIMITED:
+                del self._memory.calls[grant.token]
         if event is Event.OK or not (elsewhere or signal.provider in GENERIC_PROVIDERS):
             key.quota.provider = signal.provider
         if event in _ANSWERED_EVENTS and not self.outages.has_no_failures:
             self.outages.on_answer(signal.provider)
-        limited_before = self._memory.troubled.get(grant.token) is Event.LIMITED
+        limited_before = planned is None and self._memory.troubled.get(grant.token) is Event.LIMITED
         if event not in _SUCCESS_EVENTS:
             if not limited_before:
                 self._memory.troubled[grant.token] = event
@@ -146,6 +151,32 @@ class AdaptivePool(LeasePool):
         """Cool down after another rate limit of the same lease, which counts once."""
         delay = 0.0 if signal.delay is None else signal.delay
         return self._cool_down(grant.key.quota, now + delay, quota_feedback.find_scope(grant, signal), signal.why, now)
+
+    def plan_call(
+        self, grant: Grant, request: LeaseRequest, now: float, *, after: float = 0.0, within: float = FOREVER
+    ) -> float:
+        """Return the seconds until a lease may make a call, *after* so many at least: its next one, or a refused one.
+
+        The call takes its cost from the estimated limit on tokens, and a refused one from all learned limits: what was
+        taken when the lease began was a guess, or was given back. It takes nothing if it cannot start *within* so many
+        seconds.
+        """
+        call = Grant(grant.key, grant.token, grant.requester, now, LeaseRequest(request.cost, grant.model), grant.draws)
+        call.settled, again = grant.settled, self._memory.troubled.get(grant.token) is Event.LIMITED
+        least = max(after, grant.key.quota.closed_for(request.model) - now) if again else after
+        if not again and not quota_feedback.estimates_tokens(grant):
+            return least
+
+        def plan(_: float) -> None:
+            call.draws = list(grant.draws)
+            call.granted_at = now + max(least, quota_feedback.plan_draws(call, now, within, again=again))
+
+        self._apply(plan, grant.key, now)
+        wait = call.granted_at - now
+        if wait < within:
+            grant.draws = call.draws
+            self._memory.calls[grant.token] = call
+        return wait
 
     def _on_parked(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         delay = _RETRY_AFTER if signal.delay is None else max(signal.delay, FIRST_COOLDOWN)
@@ -291,7 +322,12 @@ class AdaptivePool(LeasePool):
     def _find_survivor(self, refused: Grant, now: float) -> float:
         """Return the last start of a call of this quota that must have been admitted: it would have been refused."""
         before = find_survival(refused.granted_at, now)
-        starts = (grant.granted_at for grant in self.leases.values() if grant.key.quota is refused.key.quota)
+        calls, troubled = self._memory.calls, self._memory.troubled
+        starts = (
+            calls.get(grant.token, grant).granted_at
+            for grant in self.leases.values()
+            if grant.key.quota is refused.key.quota and (grant.token in calls or grant.token not in troubled)
+        )
         return max((at for at in starts if at < before), default=-FOREVER)
 
     def _clear(self, key: Key, now: float) -> None:
@@ -343,6 +379,7 @@ class AdaptivePool(LeasePool):
             if grant.granted_at > quota.refused_at:
                 quota.refusals = 0  # admitted, although nobody reported it
         self._memory.well.discard(grant.token)
+        self._memory.calls.pop(grant.token, None)
         if key.auto:
             self._on_slot_freed(grant, went_well)
         if quota.probation and (tried := quota.find_probed_scopes(grant.model, grant.granted_at)):
@@ -363,6 +400,7 @@ class AdaptivePool(LeasePool):
     def _discard_lease_record(self, grant: Grant) -> None:
         self._memory.troubled.pop(grant.token, None)
         self._memory.well.discard(grant.token)
+        self._memory.calls.pop(grant.token, None)
         if grant.key.quota.concurrency is not None:
             grant.key.quota.concurrency.forget(grant.token)
 

@@ -4,7 +4,8 @@ Providers refill continuously, so that at a refusal nothing is left. All that wa
 flowed in meanwhile: that amount in that time is the rate. So:
 
 - *searching*, after the first refusal: start slowly and double every second until the next one. What is not used
-  meanwhile is not lost, since it stays in the provider's bucket.
+  meanwhile is not lost, since it stays in the provider's bucket. Of tokens, start at half of what the calls admitted
+  until then make likely, and double every two seconds.
 
 - *holding*, from then on: keep to the measured rate, slightly behind what must have flowed in, and speed up the
   longer nothing is refused: first hardly, then more and more. This finds a limit that has grown, and the next refusal
@@ -29,6 +30,7 @@ _SLOWEST = 0.25  # requests per second at which the search starts
 # Or the recent start rate divided by this, if that is more; by the second where refusals arrive late.
 _BEGIN_AT, _BEGIN_LATE_AT, _LATE = 8.0, 16.0, 0.5
 _DOUBLES_EVERY = 1.0  # seconds, while searching; longer if refusals arrive late, or if one flows in less often
+_TOKENS_DOUBLE_EVERY = 2.0  # the same of tokens, whose search begins nearer to the limit
 _LAGS = 2.0  # number of lags that pass before the rate rises noticeably
 # After a refusal, stay behind the inflow by this many seconds of it, but by so many requests at least and at most. They
 # stay in the provider's bucket, and others may then use a little more for a while without a refusal.
@@ -36,6 +38,7 @@ _BEHIND, _LEAST_BEHIND, _MOST_BEHIND = 0.1, 1.0, 2.0
 _CERTAIN = 2.0  # times what may have been left at two refusals must be admitted between them to measure
 _ENOUGH = 4.0  # admitted between refusals: from here on the measured rate counts
 _LEANING = 0.02  # speed-up after *plateau* requests without a refusal; it grows with the square
+_FEW = 15.0  # admitted calls: a rate that was measured with fewer is less sure, and leans more
 _SHORTEST_PLATEAU, _PLATEAU, _LONGEST_PLATEAU = 8.0, 50.0, 400.0
 _SURE = 3.0  # times the admitted calls that the rate was measured with: the longest plateau
 _MOST_LEANING = 1.5
@@ -126,6 +129,11 @@ class AdaptiveRate(Hypothesis):
         self._anchor(at, self.taken)
         self._update_limit()
 
+    def search_from(self, rate: float) -> None:
+        """Search from that rate on, in usual calls a second."""
+        self.rate = self.base = rate
+        self._update_limit()
+
     def begin_unrefused(self, rate: float) -> None:
         """Search from that rate on, although nothing was refused: the first refusal then measures nothing."""
         self.rate = max(self.rate, rate)
@@ -150,14 +158,16 @@ class AdaptiveRate(Hypothesis):
 
     def _leaned(self) -> float:
         plateau = max(self.plateau, _LAGS * self.lag * self.rate)
-        return float(self.rate * min(_MOST_LEANING, 1.0 + _LEANING * (self.pressed / plateau) ** 2))
+        leaning = _LEANING * max(1.0, _FEW / self.found) if self.found else _LEANING
+        return float(self.rate * min(_MOST_LEANING, 1.0 + leaning * (self.pressed / plateau) ** 2))
 
     def _behind(self) -> float:
         return max(_LEAST_BEHIND, min(_MOST_BEHIND, _BEHIND * self.rate))
 
     def _doubles_every(self) -> float:
         refill = self.found_in / self.found if self.found else 0.0
-        return max(_DOUBLES_EVERY, _LAGS * self.lag, refill)
+        shortest = _TOKENS_DOUBLE_EVERY if self.dimension else _DOUBLES_EVERY
+        return max(shortest, _LAGS * self.lag, refill)
 
     def _flowed(self, until: float) -> float:
         """Return what flows in from *at* until then."""
@@ -279,6 +289,8 @@ class AdaptiveRate(Hypothesis):
             self.refused += amount
         elif admitted < _CERTAIN * (left + self.anchor_left):
             self.row = 0
+            if not self.searching:
+                self.rate = min(self.rate, (admitted + amount) / elapsed)  # no more than that has flowed in
             self.refused += amount  # how much was left is too uncertain: measure until the next refusal
         else:
             self.row = 0

@@ -14,8 +14,12 @@ from .reported import ReportedLimit
 
 # Cooldown after a refusal without a delay, at least while nothing is admitted.
 FIRST_COOLDOWN = 1.0
-# The sum of a sequential test at which refusals are taken to be about tokens: 50 to 1.
-_ABOUT_TOKENS = math.log(50.0)
+# A search starts at a reported rate that is doubted, divided by this.
+_DOUBTFUL = 8.0
+# Seconds of its rate that a bucket of tokens holds: providers have from a few to sixty.
+_USUAL_BURST = 20.0
+# The sum of a sequential test at which refusals are taken to be about tokens: 200 to 1.
+_ABOUT_TOKENS = math.log(200.0)
 
 
 def learn_rate(
@@ -28,6 +32,7 @@ def learn_rate(
     if not isinstance(adaptive, AdaptiveRate):
         adaptive = get_adaptive_rate(quota, scope, starts_a_second, now, now - grant.granted_at, tokens_each)
         if tokens_each is not None:
+            adaptive.search_from(_guess_tokens_a_second(quota, tokens_each, now) / tokens_each / 2)
             adaptive.anchor_left = adaptive.find_left((grant.cost[TOKENS] or tokens_each) / tokens_each, signal.delay)
         rates = [_calls_a_second(state, adaptive.unit) for state in known if _is_sure(state)]
         if tokens_each is not None and isinstance(mistaken := quota.learned.get(_rate_name(scope)), AdaptiveRate):
@@ -36,6 +41,8 @@ def learn_rate(
         if rates:
             adaptive.begin_at(min(rates), grant.granted_at)
             return min(FIRST_COOLDOWN, 3.0 / adaptive.rate)
+        doubtful = [_calls_a_second(state, adaptive.unit) for state in known if state.limit.per != "day"]
+        adaptive.rate = max(adaptive.rate, min(doubtful, default=0.0) / _DOUBTFUL)
         quota.add_history(now, f"looking for the rate: refused ({signal.why})")
         return None
     stamp = find_stamp(grant, adaptive)
@@ -49,6 +56,16 @@ def learn_rate(
     return max(FIRST_COOLDOWN, adaptive.cooldown(now))
 
 
+def _guess_tokens_a_second(quota: Quota, tokens_each: float, now: float) -> float:
+    """Return the rate of a bucket of the usual size that was full and is empty after the calls of the last minute."""
+    in_flight = sum(key.leases for key in quota.keys) - 1
+    admitted, elapsed = tokens_each * max(1, in_flight), 0.0
+    if quota.recent_tokens is not None and quota.recent_tokens.entries:
+        admitted += quota.recent_tokens.used
+        elapsed = max(0.0, now - quota.recent_tokens.entries[0][0])
+    return admitted / (elapsed + _USUAL_BURST)
+
+
 def _is_sure(state: LimitState) -> bool:
     """Return True for a stated rate, or a reported one that has proved true."""
     return state.limit.per != "day" and not (isinstance(state, ReportedLimit) and not state.is_sure)
@@ -59,7 +76,8 @@ def _find_token_cost(grant: Grant, scope: str | None, signal: Signal) -> float |
 
     Where the answer does not say which, the sizes of refused calls tell. A limit on requests refuses any call, one on
     tokens a call of twice the size twice as often: the logarithm of its size by the mean is what a refusal counts in a
-    sequential test, and the sum never falls below zero.
+    sequential test. The sum never falls far below zero, since another limit may bind later; at zero itself, chance
+    would reach the other end in a night of refusals.
     """
     quota = grant.key.quota
     mean = None if quota.costs is None else quota.costs.mean
@@ -68,7 +86,7 @@ def _find_token_cost(grant: Grant, scope: str | None, signal: Signal) -> float |
     if not signal.dimensions and not isinstance(quota.learned.get(_rate_name(scope, mean)), AdaptiveRate):
         cost = grant.cost[TOKENS]
         if cost:
-            quota.token_suspicion = max(0.0, quota.token_suspicion + math.log(cost / mean))
+            quota.token_suspicion = max(-_ABOUT_TOKENS, quota.token_suspicion + math.log(cost / mean))
         if quota.token_suspicion < _ABOUT_TOKENS:
             return None
     return mean

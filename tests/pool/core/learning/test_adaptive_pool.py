@@ -603,6 +603,33 @@ def test_a_limit_of_another_window_does_not_drain_the_stated_one() -> None:
     assert state_of(pool, "a", 0.0).limits[0].left == 59.0
 
 
+def told_in_dates(limit: float, remaining: float, resets_in: float, overdue: float = 0.0) -> Reading:
+    """As Anthropic does: the window of a minute is only its dialect's usual one."""
+    told = Reading("requests", limit, remaining, resets_in, 60.0, "x-requests", assumed=True, dated=True)
+    return replace(told, overdue=overdue)
+
+
+def test_a_stated_window_says_more_of_a_reported_limit_than_the_dialect() -> None:
+    pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 7, per=10),)))
+
+    heard(pool, take(pool), limited(None, told_in_dates(6.0, 0.0, 10.9)), 0.0)
+
+    reported = next(state for state in pool.keys["a"].quota.limits if isinstance(state, ReportedLimit))
+    assert reported.per == 10.0
+
+
+def test_an_answer_that_takes_longer_than_its_window_tells_when_that_ended() -> None:
+    pool = pool_of(KeySpec("a", slots=99))
+    grants = [take(pool), take(pool)]
+
+    for grant in grants:
+        heard(pool, grant, ok(told_in_dates(6.0, 3.0, 0.0, overdue=55.0)), 60.0)
+
+    reported = next(state for state in pool.keys["a"].quota.limits if isinstance(state, ReportedLimit))
+    assert reported.heard_at == 0.0
+    assert reported.evidence.find_window(6.0, None) == 5.0
+
+
 def test_what_an_answer_says_is_left_stays_so_when_its_usage_is_settled() -> None:
     pool = pool_of(ROOMY)
     heard(pool, take(pool, ask(tokens=100)), ok(Reading("tokens", 1000.0, 900.0, window=60.0)), 0.0)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
-from agentos.pool.core.cost import parse_used
+from agentos.pool.core.cost import parse_used, request_cost
 from agentos.pool.core.forecast import collect_capacity, forecast_completion
 from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.learning.adaptive_rate import AdaptiveRate
-from agentos.pool.core.records import Grant, KeySpec
+from agentos.pool.core.records import Grant, KeySpec, LeaseRequest
 from agentos.providers.signal import Event, Signal
+from agentos.runs.core.records import Attempt, Item
 from agentos.simulator import Latency, ProviderPlan, equal_keys
+from agentos.simulator.rules import Admitted, Refused
 from agentos.simulator.virtual import Finished, VirtualRun, Work, build_key_specs
 
 from ..signals_for_pool import ask, limited, ok, pool_of, take
@@ -42,6 +45,34 @@ class Unnamed(VirtualRun):
 
     def _signal(self, *facts: object) -> Signal:
         return replace(super()._signal(*facts), dimensions=())  # type: ignore[arg-type]
+
+
+class ItemLeases(VirtualRun):
+    """With leases of items: a call's cost is known when it is made, and a refused call is made again by its lease."""
+
+    def _begin(self, item: Item, grant: Grant) -> None:
+        attempt = self.board.begin(item, grant, self.now)
+        assert attempt is not None
+        self._make_call(attempt, grant, self.pool.plan_call(grant, self._build_request(item), self.now))
+
+    def _make_call(self, attempt: Attempt, grant: Grant, wait: float) -> None:
+        def arrive() -> None:
+            answer = self.provider.arrive(self._secrets[grant.key.name], attempt.item.payload.tokens, self.now)
+            self._at(self.now + answer.latency, lambda: self._come_back(attempt, grant, answer))
+
+        self._at(self.now + wait, arrive)
+
+    def _come_back(self, attempt: Attempt, grant: Grant, answer: Admitted | Refused) -> None:
+        if isinstance(answer, Admitted):
+            super()._come_back(attempt, grant, answer)
+            return
+        feedback = self.pool.report(grant, self._signal(answer, None), self.now)
+        assert feedback is not None
+        self._granted(feedback.to_wake)
+        self._make_call(attempt, grant, self.pool.plan_call(grant, self._build_request(attempt.item), self.now))
+
+    def _build_request(self, item: Item) -> LeaseRequest:
+        return LeaseRequest(request_cost({"tokens": float(item.payload.tokens)}))
 
 
 def plan_of(seed: int, dialect: str, **limits: float) -> ProviderPlan:
@@ -81,6 +112,31 @@ def test_an_unknown_limit_on_tokens_is_used_and_seldom_exceeded(
     assert (found.unfinished, found.failed) == (0, 0)
     assert found.rejected <= 0.05 * found.done
     assert efficiency >= 0.9
+
+
+@pytest.mark.parametrize("kind", [VirtualRun, ItemLeases])
+@pytest.mark.parametrize("dialect", ["full", "retry-after", "none"])
+def test_a_short_run_under_an_unknown_limit_on_tokens_is_seldom_refused(kind: type[VirtualRun], dialect: str) -> None:
+    found = [_drain_short_run(seed, dialect, kind) for seed in range(20, 23)]
+
+    assert sum(rejected for rejected, _, _ in found) <= 0.04 * sum(calls for _, calls, _ in found)
+    assert fmean(efficiency for _, _, efficiency in found) >= 0.89
+
+
+def _drain_short_run(seed: int, dialect: str, kind: type[VirtualRun]) -> tuple[int, int, float]:
+    """Drain 42 s of work over buckets that hold a quarter of a minute; return refusals, calls and the efficiency."""
+    plan = replace(
+        plan_of(seed, dialect, tpm=TOKENS_A_MINUTE, token_burst=TOKENS_A_MINUTE // 4), latency=Latency(0.5, 0.3)
+    )
+    luck, work, flows_in = random.Random(seed), [], -KEYS * 15_000.0
+    while flows_in < KEYS * 1_000 * 42:
+        size = max(1, uneven(luck) // 2)
+        flows_in += size
+        work.append(Work(size, () if kind is ItemLeases else (("tokens", float(size)),)))
+    run = kind(plan, work, specs=build_key_specs(plan), parallel=200, seed=seed)
+    found = run.run(until=4 * SECONDS)
+    assert (found.unfinished, found.failed) == (0, 0)
+    return found.rejected, found.statistics.total.calls, flows_in / (KEYS * 1_000) / found.seconds
 
 
 @pytest.mark.parametrize("sizes", [alike, uneven, a_few_large])
@@ -148,6 +204,74 @@ def test_a_refusal_that_names_tokens_starts_an_estimate_of_tokens() -> None:
     assert estimate(pool).limit.dimension == "tokens"
     assert "tokens" in str(estimate(pool))
     assert estimate(pool).unit == 200.0
+
+
+def test_the_search_begins_at_half_the_rate_that_the_admitted_calls_make_likely() -> None:
+    pool = key_with_costs(*[100.0] * 200)
+
+    refuse(pool, 100.0, 5.0, of_tokens())
+
+    assert estimate(pool).rate * estimate(pool).unit == pytest.approx(20_000 / 25 / 2, rel=0.02)
+
+
+def test_a_refused_call_is_made_again_when_the_estimate_allows_it_and_others_wait_behind_it() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    grant = take(pool, ask(), 0.0)
+    pool.report(grant, of_tokens(), 0.0)
+    estimate(pool).begin_at(1.0, 0.0)  # a hundred tokens a second, and one usual call behind
+
+    wait = pool.plan_call(grant, ask(tokens=500), 0.0)
+
+    assert wait == pytest.approx(6.0)
+    assert pool.acquire(ask(tokens=100), "other", 6.5) is None
+    assert pool.acquire(ask(tokens=100), "other", 7.0) is not None
+
+
+def test_a_call_that_cannot_start_in_time_takes_nothing() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    grant = take(pool, ask(), 0.0)
+    pool.report(grant, of_tokens(), 0.0)
+    estimate(pool).begin_at(1.0, 0.0)
+
+    assert pool.plan_call(grant, ask(tokens=500), 0.0, within=3.0) >= 3.0
+
+    assert estimate(pool).taken == 0.0
+
+
+def test_the_refusal_of_a_call_that_was_made_again_measures_the_rate() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    grant = take(pool, ask(), 0.0)
+    pool.report(grant, of_tokens(), 0.0)
+    estimate(pool).begin_at(1.0, 0.0)
+    wait = pool.plan_call(grant, ask(tokens=1_000), 0.0)
+
+    pool.report(grant, of_tokens(), wait)
+
+    assert estimate(pool).mark == pytest.approx(10.0)
+    assert estimate(pool).left(wait) < 0
+
+
+def test_a_lease_takes_what_its_call_costs_instead_of_a_guess() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    refuse(pool, 100.0, 0.0, of_tokens())
+    estimate(pool).begin_at(1.0, 0.0)
+    grant = take(pool, ask(), 60.0)
+    before = estimate(pool).left(60.0)
+
+    assert pool.plan_call(grant, ask(tokens=40), 60.0) == 0.0
+
+    assert estimate(pool).left(60.0) == pytest.approx(before + 60.0)
+
+
+def test_a_refusal_that_is_too_early_to_measure_still_bounds_the_rate() -> None:
+    pool = key_with_costs(*[100.0] * 8)
+    refuse(pool, 100.0, 0.0, of_tokens())
+    estimate(pool).begin_at(50.0, 1.0)  # five thousand tokens a second
+    call(pool, 100.0, 1.5)
+
+    refuse(pool, 400.0, 2.0, of_tokens())
+
+    assert estimate(pool).rate == pytest.approx(5.0)
 
 
 def test_without_any_known_cost_a_refusal_counts_requests() -> None:
