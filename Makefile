@@ -25,10 +25,12 @@ test: $(VENV)/dev.stamp
 	$(VENV)/bin/python tests/redis_program.py
 	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
-# The real agent programs, against the simulator. They take 1.5 GB and need Node.
+# The real agent programs, against the simulator. They take 2.4 GB and need Node. Half of the time they wait for the end of
+# a limit, or by themselves before they try again.
+AGENT_TEST_PROCESSES ?= 5
 test-agents: $(VENV)/dev.stamp $(AGENTS)/agents.stamp
 	AGENTOS_AGENTS=$(abspath $(AGENTS)) $(VENV)/bin/python -m pytest -q -p no:randomly --timeout 600 \
-		-n $(TEST_PROCESSES) tests/agents/real/*.py $(PYTEST_ARGS)
+		-n $(AGENT_TEST_PROCESSES) --dist worksteal tests/agents/real/*.py $(PYTEST_ARGS)
 
 agents: $(AGENTS)/agents.stamp
 
@@ -123,9 +125,10 @@ $(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt
 
 # The versions are those of tests/agents/programs.
 $(AGENTS)/agents.stamp: tests/agents/programs/package.json tests/agents/programs/requirements.txt
+	@command -v npm >/dev/null || { echo "make agents: npm is not installed; it comes with Node (https://nodejs.org)" >&2; exit 1; }
 	mkdir -p $(AGENTS)
 	cp tests/agents/programs/package.json $(AGENTS)/package.json
-	npm install --no-audit --no-fund --loglevel error --prefix $(AGENTS)
+	npm install --fetch-retries 5 --no-audit --no-fund --loglevel error --prefix $(AGENTS)
 	@command -v nginx >/dev/null || test -x /usr/sbin/nginx || \
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y nginx-light; } >/dev/null 2>&1 || \
 		{ echo "make agents: nginx is not installed, and could not be" >&2; exit 1; }

@@ -34,6 +34,13 @@ ASK: Mapping[str, Sequence[str]] = {
     "goose": ("run", "--output-format", "stream-json", "--provider", "openai", "--model", "gpt-4o", "-t", "say hi"),
     "aider": ("--message", "say hi", "--model", "openai/gpt-4o-mini", "--yes-always", "--no-git", "--no-stream"),
 }
+# opencode would fetch a list of models, plugins and language servers when it starts.
+QUIET: Mapping[str, str] = {
+    "OPENCODE_PURE": "1",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ def environment(name: str, url: str, token: str, home: Path) -> dict[str, str]:
     home.mkdir(parents=True, exist_ok=True)
     program = PROGRAMS[name]
     variables = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "LANG": "C.UTF-8"}
-    variables |= program.environment(url, token)
+    variables |= {**QUIET, **program.environment(url, token)}
     if program.settings is not None:
         variables |= write_settings(program.settings, home / "settings", variables)
     return variables
@@ -88,6 +95,13 @@ def run_program(
         stdout, stderr = process.communicate()
         return Ended(None, stdout, stderr)
     return Ended(process.returncode, stdout, stderr)
+
+
+def start_once(name: str, folder: Path, environ: Mapping[str, str]) -> None:
+    """Let opencode make its database in a new home: several of its processes at once would make it twice, and fail."""
+    if name == "opencode":
+        words = [str(EXECUTABLES[name]), "session", "list"]
+        subprocess.run(words, cwd=folder, env=environ, check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 def find_missing() -> list[str]:

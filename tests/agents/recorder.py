@@ -42,11 +42,19 @@ class Recording:
 
     url: str
     requests: list[RecordedRequest] = field(default_factory=list)
-    refusals: list[tuple[int, Mapping[str, str], bytes]] = field(default_factory=list)  # given before anything else
+    turns: list[tuple[int, Mapping[str, str], bytes]] = field(default_factory=list)  # given to the agent's own calls
+    arrived: list[bytes] = field(default_factory=list)  # bodies of those calls, before they are answered
 
     def generations(self) -> list[RecordedRequest]:
         """Return the requests for text, without those that look around."""
         return [each for each in self.requests if each.method == "POST"]
+
+    def take_answer(self, method: str, body: bytes) -> tuple[int, Mapping[str, str], bytes] | None:
+        """Return the answer that is planned for this request; None: the simulator answers it."""
+        if method != "POST" or b'"tools"' not in body:  # a title or a choice of the model comes at any time
+            return None
+        self.arrived.append(body)
+        return self.turns.pop(0) if self.turns else None
 
 
 @contextmanager
@@ -68,8 +76,9 @@ def recording(plan: ProviderPlan) -> Iterator[Recording]:
                 else:
                     body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                if self.command == "POST" and kept.refusals:
-                    status, extra, text = kept.refusals.pop(0)
+                planned = kept.take_answer(self.command, body)
+                if planned is not None:
+                    status, extra, text = planned
                     kept.requests.append(RecordedRequest(self.command, self.path, headers, body, status))
                     self._send(status, [*extra.items()], [text])
                     return
