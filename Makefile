@@ -59,8 +59,8 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/matrix.py
 	$(BENCH_VENV)/bin/python bench/drain.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/transport.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/gateway_programs.py
 	$(BENCH_VENV)/bin/python bench/gateway.py $(BENCH_ARGS)
-	$(BENCH_VENV)/bin/python bench/limiters_programs.py
 	$(BENCH_VENV)/bin/python bench/limiters.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/limiters_virtual.py
 	$(BENCH_VENV)/bin/python bench/drain_virtual.py

@@ -1,10 +1,12 @@
 """Costs of a request through the gateway, beside nginx and LiteLLM as proxies: ``python bench/gateway.py [--quick]``.
 
+``--only PART`` measures one part: proxies, memory, opens or held.
+
 A provider (1 KB answers, or a stream of 50 events 5 ms apart, each with the instant at which it was sent) and each
 proxy are processes of their own, on loopback; the contenders take turns. *Added* is what a proxy adds to the direct way
-in the same round, at 100 requests a second. CPU is that of the proxy's processes. nginx is taken from the PATH, the
-proxy of LiteLLM from the program that ``LITELLM`` names (``pip install 'litellm[proxy]'`` in its own environment).
-Whatever is missing is said. Nothing here fails a build; the last lines say which targets were missed.
+in the same round, at 100 requests a second. CPU is that of the proxy's processes. nginx and the proxy of LiteLLM are
+those of ``bench/gateway_programs.py``; ``LITELLM`` may name another program. Whatever is missing is said. Nothing here
+fails a build; the last lines say which targets were missed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import asyncio
 import json
 import os
 import resource
-import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,10 +24,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from agentos import Credential, CredentialCoordinator
+from agentos.util.startup_objects import exempt_startup_objects
 
 KEY = "sk-proj-Benchmark0123456789abcdefghij"
 ANSWER = json.dumps(
@@ -59,7 +63,7 @@ class Provider(asyncio.Protocol):
                 self.transport.write(
                     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
                 )
-                self.event(EVENTS)
+                self.event(1 if b'"max_tokens": 1' in body else EVENTS)
             else:
                 text = ANSWER.replace('"id": "x"', f'"id": "{time.monotonic_ns()}"').encode()
                 self.transport.write(
@@ -93,6 +97,7 @@ async def serve_gateway(url: str, keys: int, store: str) -> None:
     ]
     pool = CredentialCoordinator(credentials, store=store)
     async with pool.gateway() as gateway:
+        exempt_startup_objects()  # as the command does
         print(json.dumps({"url": gateway.url, "token": gateway.token, "pid": os.getpid()}), flush=True)
         await asyncio.sleep(86_400)
 
@@ -122,8 +127,8 @@ class Client:
         self.reader, self.writer = await asyncio.open_connection(self.host, int(self.port), limit=2**20)
         return self
 
-    def send(self, *, stream: bool, agent: str = "bench") -> None:
-        asked = {"model": MODEL, "stream": stream, "messages": [{"role": "user", "content": PROMPT}]}
+    def send(self, *, stream: bool, agent: str = "bench", **more: Any) -> None:
+        asked = {"model": MODEL, "stream": stream, "messages": [{"role": "user", "content": PROMPT}], **more}
         body = json.dumps(asked).encode()
         head = f"host: {self.host}:{self.port}\r\nauthorization: Bearer {self.token}\r\nuser-agent: {agent}\r\n"
         head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -251,9 +256,13 @@ def wait_for(url: str, seconds: float = 90.0) -> None:
 
 
 def start_nginx(ends: ExitStack, provider: str) -> dict[str, Any] | None:
-    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-    if program is None:
-        print("nginx: not installed, left out")
+    import limiters_programs  # here: it would count as memory of the gateway's process
+    from run import Failed
+
+    try:
+        program = limiters_programs.nginx()
+    except Failed as why:
+        print(f"nginx is left out: {why}")
         return None
     folder, port = ends.enter_context(tempfile.TemporaryDirectory()), free_port()
     config = Path(folder, "nginx.conf")
@@ -275,9 +284,13 @@ def start_nginx(ends: ExitStack, provider: str) -> dict[str, Any] | None:
 
 
 def start_litellm(ends: ExitStack, provider: str) -> dict[str, Any] | None:
-    program = os.environ.get("LITELLM") or shutil.which("litellm")
-    if program is None or not Path(program).exists():
-        print("LiteLLM: LITELLM names no program, left out")
+    import gateway_programs
+    from run import Failed
+
+    try:
+        program = os.environ.get("LITELLM") or gateway_programs.litellm()
+    except Failed as why:
+        print(f"LiteLLM is left out: {why}")
         return None
     folder, port = ends.enter_context(tempfile.TemporaryDirectory()), free_port()
     config = Path(folder, "config.yaml")
@@ -324,9 +337,10 @@ async def compare(contenders: dict[str, dict[str, Any]], rounds: int, seconds: f
             note(name, "p50", percentile(took, 0.5))
             note(name, "p99", percentile(took, 0.99))
             pids = children_of(at["pid"]) if name != "direct" else []
+            count = requests // 8 if name == "LiteLLM" else requests  # it takes more than ten times as long
             before = cpu_seconds(pids)
-            note(name, "requests/s", await flat_out(at["url"], at["token"], requests))
-            note(name, "CPU ms", 1e3 * (cpu_seconds(pids) - before) / requests)
+            note(name, "requests/s", await flat_out(at["url"], at["token"], count))
+            note(name, "CPU ms", 1e3 * (cpu_seconds(pids) - before) / count)
             delays = await event_delays(at["url"], at["token"], 20)
             note(name, "event p99", percentile(delays, 0.99))
     medians = {name: {what: statistics.median(all_) for what, all_ in each.items()} for name, each in found.items()}
@@ -342,6 +356,7 @@ async def opening_delays(provider: str, store: str, times: int) -> list[float]:
     """Ms from the instant at which a key opens to that at which the provider has the request of the first waiter."""
     with CredentialCoordinator([Credential(KEY, name="k", provider="openai", base_url=provider)], store=store) as pool:
         async with pool.gateway() as gateway:
+            exempt_startup_objects()
             client = await Client(gateway.url, gateway.token).open()
             await client.ask()
             delays = []
@@ -359,13 +374,16 @@ async def opening_delays(provider: str, store: str, times: int) -> list[float]:
             return delays
 
 
-async def hold(at: dict[str, Any], count: int, agent: str, seconds: float) -> tuple[float, float]:
-    """KiB of each held request besides its body, and CPU percent meanwhile; the gateway has no free key."""
+async def hold(at: dict[str, Any], count: int, agent: str, seconds: float) -> tuple[float, float, int]:
+    """KiB of each held request besides its body, CPU percent meanwhile, and how many are served before an earlier one.
+
+    The gateway has one key, which is in use until the figures are taken.
+    """
     before = memory_mb(at["pid"])
     clients = []
     for number in range(count):
         client = await Client(at["url"], at["token"]).open()
-        client.send(stream=True, agent=agent)
+        client.send(stream=True, agent=agent, max_tokens=1)
         clients.append(client)
         if number % 100 == 0:
             await asyncio.sleep(0.01)
@@ -374,19 +392,24 @@ async def hold(at: dict[str, Any], count: int, agent: str, seconds: float) -> tu
     began, cpu = time.monotonic(), cpu_seconds([at["pid"]])
     await asyncio.sleep(seconds)
     used = 100 * (cpu_seconds([at["pid"]]) - cpu) / (time.monotonic() - began)
+    os.kill(at["pid"], signal.SIGUSR1)
+    served = []
     for client in clients:
+        answer = b"".join([piece async for piece in client.pieces()])
+        assert answer.startswith(b":\n\n" if agent == "bench" else b"data: "), answer[:50]
+        served.append(int(answer.split(b"@")[1]))
         client.writer.close()
-    return each, used
+    return each, used, sum(first > second for first, second in pairwise(served))
 
 
 async def serve_held(url: str) -> None:
-    """A gateway whose only key is in use for ever."""
+    """A gateway whose only key is in use until a signal."""
     pool = CredentialCoordinator([Credential(KEY, name="k", provider="openai", base_url=url)])
     lease = pool.acquire()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lease.release)
     async with pool.gateway() as gateway:
         print(json.dumps({"url": gateway.url, "token": gateway.token}), flush=True)
         await asyncio.sleep(86_400)
-    lease.release()
 
 
 TARGETS = {
@@ -398,9 +421,69 @@ TARGETS = {
 }
 
 
+def measure_costs(provider: str, quick: bool) -> list[str]:
+    """Latency, CPU, throughput and delay of events, beside the others; return the targets missed."""
+    with ExitStack() as ends:
+        contenders: dict[str, Any] = {"direct": {"url": provider, "token": "x", "pid": 0}}
+        contenders["agentos"] = ends.enter_context(child("gateway", provider, "3", "memory"))
+        for name, start in (("nginx", start_nginx), ("LiteLLM", start_litellm)):
+            found = start(ends, provider)
+            if found is not None:
+                contenders[name] = found
+        rounds, seconds, requests = (1, 4.0, 1500) if quick else (3, 10.0, 4000)
+        table = asyncio.run(compare(contenders, rounds, seconds, requests))
+    for name, figures in table.items():
+        print(f"{name:8}", "  ".join(f"{what} {value:.2f}" for what, value in figures.items()))
+    ours = table["agentos"]
+    missed = [f"{what} {ours[what]:.2f} > {most}" for what, most in TARGETS.items() if ours[what] > most]
+    return missed + ([f"requests/s {ours['requests/s']:.0f} < 700"] if ours["requests/s"] < 700 else [])
+
+
+def measure_memory(provider: str, quick: bool) -> list[str]:
+    """Memory after many requests; return the targets missed."""
+    many = 10_000 if quick else 100_000
+    with child("gateway", provider, "3", "memory") as at:
+        asyncio.run(flat_out(at["url"], at["token"], 2_000))
+        before = memory_mb(at["pid"])
+        asyncio.run(flat_out(at["url"], at["token"], many))
+        grown = memory_mb(at["pid"]) - before
+    print(f"memory: {before:.1f} MB, after {many:,} requests {grown:+.1f} MB", flush=True)
+    return [f"memory grew by {grown:.1f} MB"] if grown > 5.0 else []
+
+
+def measure_opening(provider: str, quick: bool) -> list[str]:
+    """The delay from a key that opens to the request that leaves; return the targets missed."""
+    missed = []
+    with tempfile.TemporaryDirectory() as folder:
+        for store, most in (("memory", 5.0), (f"sqlite:///{folder}/pool.sqlite", 50.0)):
+            delays = asyncio.run(opening_delays(provider, store, 300 if quick else 1000))
+            p50, p99 = percentile(delays, 0.5), percentile(delays, 0.99)
+            figures = f"p50 {p50:.2f}, p99 {p99:.2f}, max {max(delays):.2f} ms"
+            print(f"key opens -> request is there, {store[:6]}: {figures}", flush=True)
+            missed += [f"key opens, {store[:6]}: p99 {p99:.1f} ms > {most}"] if p99 > most else []
+    return missed
+
+
+def measure_held(provider: str, quick: bool) -> list[str]:
+    """Memory, CPU and order of requests that wait; return the targets missed."""
+    count, missed = 2_000 if quick else 10_000, []
+    for agent, most in (("codex_bench", 1.0), ("bench", 5.0)):
+        with child("held", provider) as held:
+            each, used, overtaken = asyncio.run(hold(held, count, agent, 20.0))
+        how = "withheld" if agent != "bench" else "with keep-alives"
+        found = f"{each:.1f} KiB each besides the body, CPU {used:.2f} %, {overtaken} served before an earlier one"
+        print(f"{count:,} held, {how}: {found}", flush=True)
+        missed += [f"held, {how}: {found}"] if each > 8.0 or used > most or overtaken else []
+    return missed
+
+
+PARTS = {"proxies": measure_costs, "memory": measure_memory, "opens": measure_opening, "held": measure_held}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, and less to be relied on")
+    parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     parser.add_argument("--child", nargs="+")
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -410,49 +493,12 @@ def main() -> None:
         started = {"provider": serve_provider, "gateway": serve_gateway, "held": serve_held}[what]
         asyncio.run(started(*[int(word) if word.isdecimal() else word for word in words]))  # type: ignore[operator]
         return
-    quick = options.quick
     missed: list[str] = []
     with ExitStack() as ends:
         provider = ends.enter_context(child("provider"))["url"]
-        contenders: dict[str, Any] = {"direct": {"url": provider, "token": "x", "pid": 0}}
-        contenders["agentos"] = ends.enter_context(child("gateway", provider, "3", "memory"))
-        for name, start in (("nginx", start_nginx), ("LiteLLM", start_litellm)):
-            found = start(ends, provider)
-            if found is not None:
-                contenders[name] = found
-        rounds, seconds, requests = (1, 4.0, 1500) if quick else (3, 10.0, 4000)
-        table = asyncio.run(compare(contenders, rounds, seconds, requests))
-        for name, figures in table.items():
-            print(f"{name:8}", "  ".join(f"{what} {value:.2f}" for what, value in figures.items()))
-        ours = table["agentos"]
-        missed += [f"{what} {ours[what]:.2f} > {most}" for what, most in TARGETS.items() if ours[what] > most]
-        if ours["requests/s"] < 700:
-            missed.append(f"requests/s {ours['requests/s']:.0f} < 700")
-        many = 10_000 if quick else 100_000
-        at = contenders["agentos"]
-        before = memory_mb(at["pid"])
-        asyncio.run(flat_out(at["url"], at["token"], many))
-        grown = memory_mb(at["pid"]) - before
-        print(f"memory: {before:.1f} MB, after {many:,} requests {grown:+.1f} MB")
-        if grown > 5.0:
-            missed.append(f"memory grew by {grown:.1f} MB")
-        with tempfile.TemporaryDirectory() as folder:
-            for store, most in (("memory", 5.0), (f"sqlite:///{folder}/pool.sqlite", 50.0)):
-                delays = asyncio.run(opening_delays(provider, store, 50 if quick else 300))
-                p99 = percentile(delays, 0.99)
-                print(
-                    f"key opens -> request is there, {store[:6]}: p50 {percentile(delays, 0.5):.2f}, p99 {p99:.2f} ms"
-                )
-                if p99 > most:
-                    missed.append(f"key opens, {store[:6]}: p99 {p99:.1f} ms > {most}")
-        count = 2_000 if quick else 10_000
-        for agent, most in (("codex_bench", 1.0), ("bench", 5.0)):
-            with child("held", provider) as held:
-                each, used = asyncio.run(hold(held, count, agent, 20.0))
-            how = "withheld" if agent != "bench" else "with keep-alives"
-            print(f"{count:,} held, {how}: {each:.1f} KiB each besides the body, CPU {used:.2f} %")
-            if each > 8.0 or used > most:
-                missed.append(f"held, {how}: {each:.1f} KiB, {used:.2f} % CPU")
+        for name, part in PARTS.items():
+            if options.only in (None, name):
+                missed += part(provider, options.quick)
     print("targets missed: " + ("; ".join(missed) or "none"))
 
 

