@@ -284,6 +284,8 @@ class ReportedLimit(Hypothesis):
             self.evidence.forget()
             self.least_rate = 0.0
         remaining = min(remaining, amount)
+        if refused and self.shape == WINDOW and amount == self.limit.amount and started_at < self.renewed_at:
+            remaining = min(remaining, max(0.0, self.remaining - (place - self.heard_taken)))  # more is contradicted
         self._compare(amount, remaining, resets_in, together, place, used, refused)
         self.heard_at, self.heard_taken, self.hint = together, place, hint
         if resets_in is not None and resets_in > 0:
@@ -379,6 +381,7 @@ class ReportedLimit(Hypothesis):
         if elapsed < _MEASURABLE * self.per:
             self.trust, self.obeyed = _LEAST, False  # its amount is wrong
             return
+        self.trust -= 1.0
         self.least_rate = max(self.believed_rate, (self.admitted - self.capacity) / elapsed)
         self._measure(self.limit.amount, self.limit.amount / self.least_rate)
 

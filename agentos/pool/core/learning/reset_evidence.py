@@ -97,7 +97,7 @@ class ResetEvidence:
             self.spare, self._low, self._high = used, 0.0, float("inf")
         self._against = [_FADING * each for each in self._against]
         if used > 0:
-            self._weigh_bucket(used, resets_in)
+            self._weigh_bucket(amount, used, resets_in, hint)
         self._weigh_window(resets_in, started_at)
         if self._last and abs(resets_in - self._last) > 1.1 * self.precision + TRAVEL:
             self._against[2] += 1.0
@@ -123,8 +123,10 @@ class ResetEvidence:
         if self._low > self._high:
             self._low, self.spare = 0.0, max(self.spare, spare)
 
-    def _weigh_bucket(self, used: float, resets_in: float) -> None:
+    def _weigh_bucket(self, amount: float, used: float, resets_in: float, hint: float | None) -> None:
         low, high = self._bound_rate(used - self.spare, resets_in)
+        if amount > high * _TOLERANCE * max(_USUAL[-1], hint or 0.0):
+            self._against[0] += 1.0  # it would take days to refill
         if low <= self._high * _TOLERANCE and high * _TOLERANCE >= self._low:
             self._low, self._high = max(self._low, low), min(self._high, high)
             return

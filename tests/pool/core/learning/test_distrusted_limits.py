@@ -264,3 +264,29 @@ def test_calls_of_a_window_count_even_if_answers_say_that_much_is_left() -> None
 
     assert limit.left(122.0) == 1.0
     assert limit.ready_at(1.0, 122.0) > 150.0
+
+
+def test_a_limit_that_calls_have_refuted_twice_is_let_go() -> None:
+    """Raising it again and again would never be faster than the limit itself."""
+    limit = ReportedLimit("requests", None, 6.0, 600.0, WINDOW)
+    limit.begin_count(0.0)
+
+    trusted = []
+    for now in (100.0, 200.0):
+        limit.admitted = 100.0
+        limit.yield_to_evidence(now)
+        trusted.append(limit.believed)
+
+    assert trusted == [True, False]
+
+
+def test_what_a_refusal_says_is_left_of_a_window_is_no_more_than_was_left_before() -> None:
+    limit = ReportedLimit("requests", None, 8.0, 60.0, WINDOW)
+    limit.apply_reading(8.0, 7.0, 50.0, 60.0, 0.0, limit.take(1.0, 0.0))
+    for _ in range(7):
+        limit.take(1.0, 1.0)
+
+    limit.apply_reading(8.0, 7.0, 48.0, 60.0, 2.0, limit.take(1.0, 2.0), refused=True)
+
+    assert limit.left(2.0) < 1.0
+    assert limit.ready_at(1.0, 2.0) > 2.0

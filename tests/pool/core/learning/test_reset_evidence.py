@@ -47,6 +47,15 @@ def test_a_reset_that_never_changes_is_a_sliding_window(prior: str) -> None:
     assert evidence.find_window(50, None) == 10.0
 
 
+@pytest.mark.parametrize("hint", [None, 60.0])
+def test_a_bucket_that_would_take_days_to_refill_is_a_window(hint: float | None) -> None:
+    """One call is used and the reset is in half a day: a bucket of a thousand would take more than a year."""
+    evidence = ResetEvidence(BUCKET)
+    evidence.add(AMOUNT, 1.0, 43_200.0, 0.0, exact=True, hint=hint)
+
+    assert evidence.shape == WINDOW
+
+
 def test_whole_seconds_are_rounded_up_and_a_usual_length_decides() -> None:
     evidence = weighed(BUCKET, (1, 1.0, 0.0), (15, 8.0, 1.0), (30, 15.0, 2.0), exact=False)
 
