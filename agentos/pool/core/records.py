@@ -61,6 +61,7 @@ class Quota:
     __slots__ = (
         "_by_model",
         "_scopes",
+        "admitted",
         "admitted_at",
         "blocks",
         "closed",
@@ -75,6 +76,7 @@ class Quota:
         "name",
         "named",
         "open_wide",
+        "parked_after",
         "probation",
         "provider",
         "recent_tokens",
@@ -113,6 +115,8 @@ class Quota:
         self.refusals = 0  # rate limits in a row, with nothing admitted between; those of one burst count once
         self.refused_at = -FOREVER  # when the last of them came
         self.admitted_at = -FOREVER  # start of the last call that was admitted
+        self.admitted = 0  # calls that ended well; kept in this process only, as is the next
+        self.parked_after = (-FOREVER, 0)  # when a call was last refused for long, and how many were admitted by then
         self.rounded_at = -FOREVER  # when a delay was last taken to be rounded up
         self.reported_at = -FOREVER  # of the last answer with an amount left
         # By scope, the instant at which one request alone began to probe after a long cooldown; -FOREVER: not yet.

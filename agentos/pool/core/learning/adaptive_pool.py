@@ -375,6 +375,7 @@ class AdaptivePool(LeasePool):
             if not self.outages.has_no_failures and grant.token not in self._memory.well:
                 self.outages.on_answer(quota.provider)
             self._clear_doubt()
+            quota.admitted += 1
             key.suspicions = key.refused_elsewhere = 0
             if grant.granted_at > quota.refused_at:
                 quota.refusals = 0  # admitted, although nobody reported it

@@ -325,7 +325,14 @@ def is_reset_of_limit(signal: Signal) -> bool:
 def apply_long_limit(grant: Grant, signal: Signal, delay: float, now: float) -> None:
     """Learn from a call that was refused because a long window is used up; one call goes first when it has ended."""
     quota, scope = grant.key.quota, find_scope(grant, signal)
-    _known_limits(grant, signal, now)
+    known = _known_limits(grant, signal, now)
+    parked_at, admitted = quota.parked_after
+    if grant.granted_at > parked_at:  # else it is of the same burst
+        quota.parked_after = (now, quota.admitted)
+        few = parked_at > -math.inf and quota.admitted - admitted < _WHOLE_WINDOW
+        if few and not known and not find_rates(quota, scope):
+            # No window has ended: it takes that long until one more is admitted.
+            get_adaptive_rate(quota, scope, 0.0, now).restart(now + delay)
     for adaptive in find_rates(quota, scope):
         stamp = find_stamp(grant, adaptive)
         if stamp is None:
