@@ -1441,6 +1441,59 @@ def test_one_goes_first_after_a_long_window_though_little_of_it_was_left() -> No
     assert pool.acquire(PLAIN, None, 20.0) is None
 
 
+def test_a_limit_that_is_used_up_for_long_after_few_calls_refills_slowly() -> None:
+    """Each time that it opens one call is admitted: all slots at once would be refused again and again."""
+    pool = pool_of(ROOMY)
+    rested(pool, 1_000.0, said(Event.PARKED, 1_000.0))
+    probe = take(pool, now=1_000.0)
+    pool.report(probe, ok(), 1_000.1)
+    pool.release(probe, 1_000.1)
+
+    refused = take(pool, now=1_000.2)
+    heard(pool, refused, said(Event.PARKED, 1_000.0), 1_000.3)
+    pool.release(refused, 1_000.3)
+
+    assert pace_of(pool).searching
+    probe = take(pool, now=2_004.0)
+    pool.report(probe, ok(), 2_004.1)
+    pool.release(probe, 2_004.1)
+    started = 0
+    while pool.acquire(PLAIN, None, 2_004.1) is not None:
+        started += 1
+    assert started <= 3
+
+
+def test_a_long_window_that_many_calls_have_used_up_is_no_slow_refill() -> None:
+    pool = pool_of(ROOMY)
+    rested(pool, 1_000.0, said(Event.PARKED, 1_000.0))
+    probe = take(pool, now=1_000.0)
+    pool.release(probe, 1_000.1)
+    for grant in takes(pool, 8, now=1_000.2):
+        pool.report(grant, ok(), 1_000.3)
+        pool.release(grant, 1_000.3)
+
+    heard(pool, take(pool, now=1_000.4), said(Event.PARKED, 1_000.0), 1_000.5)
+
+    assert "pace" not in pool.keys["a"].quota.learned
+
+
+def test_a_refusal_at_the_edge_of_an_estimate_costs_one_refill() -> None:
+    pool = pool_of(ROOMY)
+    heard(pool, take(pool), limited(), 0.0)
+    pace_of(pool).begin_at(2.0, 0.0)
+    now = 1.0
+    for _ in range(12):
+        now = max(now, pace_of(pool).ready_at(1.0, now))
+        grant = take(pool, now=now)
+        pool.report(grant, ok(), now)
+        pool.release(grant, now)
+    now = pace_of(pool).ready_at(1.0, now)
+
+    heard(pool, take(pool, now=now), limited(), now)
+
+    assert rests_until(pool, "a", now) == pytest.approx(now + 1 / pace_of(pool).rate)
+
+
 def test_a_long_window_that_nobody_names_is_asked_about_in_an_hour() -> None:
     pool = pool_of(ROOMY)
 

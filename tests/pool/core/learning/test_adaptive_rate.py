@@ -386,13 +386,13 @@ def test_the_longer_nothing_is_refused_the_more_it_leans_forward() -> None:
 
 def test_a_rate_that_was_measured_with_few_calls_leans_more() -> None:
     rates = []
-    for admitted in (4.0, 15.0, 100.0):
+    for admitted in (4.0, 40.0, 100.0):
         pace = found(1.0)
         pace.found = admitted
         pace.pressed = pace.plateau
         rates.append(pace.believed_rate)
 
-    assert rates == pytest.approx([1.075, 1.02, 1.02])
+    assert rates == pytest.approx([1.2, 1.02, 1.02])
 
 
 def test_a_rate_that_was_leaned_to_by_half_is_taken_for_the_rate_and_leaned_from() -> None:
