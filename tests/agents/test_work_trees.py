@@ -108,6 +108,14 @@ def test_a_commit_that_the_project_never_pushed_does_not_count_as_pushed(project
     assert project.trees == ["one"]
 
 
+def test_cloning_for_one_item_leaves_the_tree_of_another_alone(project: Project) -> None:
+    project.install(COMMIT)
+
+    project.run("run", "--agent", "claude", "--clone", ":::", "movie.part", "movie")
+
+    assert project.trees == ["movie", "movie.part"]
+
+
 def test_each_item_may_name_its_repository(project: Project, tmp_path: Path) -> None:
     other = tmp_path / "other.git"
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(other)], check=True)

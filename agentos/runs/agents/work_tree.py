@@ -16,22 +16,24 @@ REPOSITORY_FIELD: Final = "repo"
 # For every git that agentos starts: the name of a repository is data, and must not become a command.
 GIT_VARIABLES: Final = {"GIT_ALLOW_PROTOCOL": "https:ssh:file", "GIT_TERMINAL_PROMPT": "0"}
 
-# Into a folder beside the tree, which is renamed when it is whole. A clone of a folder gets that repository's origin,
-# and its knowledge of what is there: without that, commits that were never pushed would count as pushed.
+# Into a folder beside the tree, which is renamed when it is whole; no item's tree has a name that ends like that. A
+# clone of a folder gets that repository's origin, and its knowledge of what is there: without that, commits that were
+# never pushed would count as pushed.
 _CLONE: Final = """
 set -e
-rm -rf -- "$2.part"
-git clone -q -- "$1" "$2.part"
+part=$2~part
+rm -rf -- "$part"
+git clone -q -- "$1" "$part"
 if [ -d "$1" ] && url=$(git -C "$1" config --get remote.origin.url); then
   case $url in
     -*) echo "the origin of $1 begins with a dash: $url" >&2; exit 1 ;;
     /* | *:*) ;;
     *) url=$(cd -- "$1" && cd -- "$url" && pwd) ;;
   esac
-  git -C "$2.part" remote set-url origin "$url"
-  git -C "$2.part" fetch -q --prune -- "$1" '+refs/remotes/origin/*:refs/remotes/origin/*'
+  git -C "$part" remote set-url origin "$url"
+  git -C "$part" fetch -q --prune -- "$1" '+refs/remotes/origin/*:refs/remotes/origin/*'
 fi
-mv -- "$2.part" "$2"
+mv -- "$part" "$2"
 """
 _IS_CLEAN: Final = """
 cd -- "$1" && test -z "$(git status --porcelain)" && test -z "$(git stash list)" &&
