@@ -78,6 +78,18 @@ def test_an_agent_works_in_a_clone_with_the_origin_of_its_repository(project: Pr
     assert git(project.path, "log", "--oneline").count("work") == 0
 
 
+def test_a_clone_pushes_where_its_repository_does(project: Project, tmp_path: Path) -> None:
+    git(project.path, "remote", "set-url", "--push", "origin", "../mirror.git")
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(tmp_path / "mirror.git")], check=True)
+    project.install(COMMIT)
+    after = ("--after", "git push -q origin HEAD:refs/heads/{id}")
+
+    project.run("run", "--agent", "claude", "--clone", "--keep", *after, ":::", "one")
+
+    assert git(project.tree("one"), "remote", "get-url", "origin") == str(project.origin)
+    assert git(tmp_path / "mirror.git", "branch", "--format=%(refname:short)") == "one"
+
+
 def test_a_clone_whose_work_is_pushed_is_removed_and_kept_on_request(project: Project) -> None:
     project.install(COMMIT)
     words = ("run", "--agent", "claude", "--clone", "--after", "git push -q origin HEAD:refs/heads/{id}")

@@ -21,16 +21,20 @@ GIT_VARIABLES: Final = {"GIT_ALLOW_PROTOCOL": "https:ssh:file", "GIT_TERMINAL_PR
 # never pushed would count as pushed.
 _CLONE: Final = """
 set -e
-part=$2~part
-rm -rf -- "$part"
-git clone -q -- "$1" "$part"
-if [ -d "$1" ] && url=$(git -C "$1" config --get remote.origin.url); then
+find_url() {
+  url=$(git -C "$1" config --get "remote.origin.$2") || return 1
   case $url in
     -*) echo "the origin of $1 begins with a dash: $url" >&2; exit 1 ;;
     /* | *:*) ;;
-    *) url=$(cd -- "$1" && cd -- "$url" && pwd) ;;
+    *) url=$(cd -- "$1" && cd -- "$url" && pwd) || exit 1 ;;
   esac
+}
+part=$2~part
+rm -rf -- "$part"
+git clone -q -- "$1" "$part"
+if [ -d "$1" ] && find_url "$1" url; then
   git -C "$part" remote set-url origin "$url"
+  if find_url "$1" pushurl; then git -C "$part" remote set-url --push origin "$url"; fi
   git -C "$part" fetch -q --prune -- "$1" '+refs/remotes/origin/*:refs/remotes/origin/*'
 fi
 mv -- "$part" "$2"
