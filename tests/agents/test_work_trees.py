@@ -111,6 +111,24 @@ def test_a_clone_with_work_that_is_nowhere_else_stays(project: Project, work: st
     assert project.trees == ["one"]
 
 
+def test_a_new_file_counts_as_work_also_where_settings_hide_it(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "gitconfig").write_text("[status]\n\tshowUntrackedFiles = no\n")
+    project.environ["GIT_CONFIG_GLOBAL"] = str(tmp_path / "gitconfig")
+    project.install("echo x > new")
+
+    project.run("run", "--agent", "claude", "--clone", ":::", "one")
+
+    assert project.trees == ["one"]
+
+
+def test_a_tree_that_is_no_repository_any_more_stays(project: Project) -> None:
+    project.install("rm -rf .git; echo x > new")
+
+    project.run("run", "--agent", "claude", "--clone", ":::", "one")
+
+    assert project.trees == ["one"]
+
+
 def test_a_commit_that_the_project_never_pushed_does_not_count_as_pushed(project: Project) -> None:
     git(project.path, "commit", "-q", "--allow-empty", "-m", "not pushed")
     project.install()

@@ -39,8 +39,11 @@ if [ -d "$1" ] && find_url "$1" url; then
 fi
 mv -- "$part" "$2"
 """
+# The options win over settings that would hide work. A tree whose .git is gone must not be taken for its parent folder.
 _IS_CLEAN: Final = """
-cd -- "$1" && test -z "$(git status --porcelain)" && test -z "$(git stash list)" &&
+cd -- "$1" && export GIT_DIR=.git &&
+found=$(git status --porcelain --untracked-files=normal --ignore-submodules=none) && test -z "$found" &&
+test -z "$(git stash list)" &&
 unpushed=$(git rev-list -n 1 HEAD --branches --not --remotes=origin) && test -z "$unpushed"
 """
 _INSIDE: Final = 'cd -- "$1" && shift && exec "$@"'
