@@ -78,6 +78,18 @@ def test_an_agent_works_in_a_clone_with_the_origin_of_its_repository(project: Pr
     assert git(project.path, "log", "--oneline").count("work") == 0
 
 
+def test_under_a_hook_of_git_an_agent_still_works_in_its_clone(project: Project) -> None:
+    project.environ |= {"GIT_DIR": str(project.path / ".git"), "GIT_WORK_TREE": str(project.path)}
+    project.install(COMMIT)
+    after = ("--after", "git push -q origin HEAD:refs/heads/{id}")
+
+    project.run("run", "--agent", "claude", "--clone", *after, ":::", "one")
+
+    assert "work" not in git(project.path, "log", "--oneline")
+    assert "work" in git(project.origin, "log", "--oneline", "one")
+    assert project.trees == []
+
+
 def test_a_clone_pushes_where_its_repository_does(project: Project, tmp_path: Path) -> None:
     git(project.path, "remote", "set-url", "--push", "origin", "../mirror.git")
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(tmp_path / "mirror.git")], check=True)

@@ -16,19 +16,22 @@ REPOSITORY_FIELD: Final = "repo"
 # For every git that agentos starts: the name of a repository is data, and must not become a command.
 GIT_VARIABLES: Final = {"GIT_ALLOW_PROTOCOL": "https:ssh:file", "GIT_TERMINAL_PROMPT": "0"}
 
+# Under a hook of git, its variables name the repository of the hook, and would win over the folder.
+_UNSET: Final = "unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_PREFIX"
 # Into a folder beside the tree, which is renamed when it is whole; no item's tree has a name that ends like that. A
 # clone of a folder gets that repository's origin, and its knowledge of what is there: without that, commits that were
 # never pushed would count as pushed.
-_CLONE: Final = """
+_CLONE: Final = f"""
 set -e
-find_url() {
+{_UNSET}
+find_url() {{
   url=$(git -C "$1" config --get "remote.origin.$2") || return 1
   case $url in
     -*) echo "the origin of $1 begins with a dash: $url" >&2; exit 1 ;;
     /* | *:*) ;;
     *) url=$(cd -- "$1" && cd -- "$url" && pwd) || exit 1 ;;
   esac
-}
+}}
 part=$2~part
 rm -rf -- "$part"
 git clone -q -- "$1" "$part"
@@ -40,13 +43,14 @@ fi
 mv -- "$part" "$2"
 """
 # The options win over settings that would hide work. A tree whose .git is gone must not be taken for its parent folder.
-_IS_CLEAN: Final = """
+_IS_CLEAN: Final = f"""
+{_UNSET}
 cd -- "$1" && export GIT_DIR=.git &&
 found=$(git status --porcelain --untracked-files=normal --ignore-submodules=none) && test -z "$found" &&
 test -z "$(git stash list)" &&
 unpushed=$(git rev-list -n 1 HEAD --branches --not --remotes=origin) && test -z "$unpushed"
 """
-_INSIDE: Final = 'cd -- "$1" && shift && exec "$@"'
+_INSIDE: Final = f'{_UNSET}; cd -- "$1" && shift && exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
