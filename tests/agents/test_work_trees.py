@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,21 @@ def test_each_item_may_name_its_repository(project: Project, tmp_path: Path) -> 
     project.run("run", "items.jsonl", "--agent", "claude", "--clone")
 
     assert git(project.tree("a"), "remote", "get-url", "origin") == str(other)
+
+
+@pytest.mark.parametrize(
+    ("option", "why"), [("--timeout", "timed out after 1s"), ("--idle-timeout", "--clone: silent for 1s, and stopped")]
+)
+def test_an_item_whose_clone_hangs_ends_as_one_that_was_stopped(project: Project, option: str, why: str) -> None:
+    project.install()
+    (project.program / "git").write_text(
+        f'#!/bin/sh\ntest "$1" != clone || sleep 600\nexec {shutil.which("git")} "$@"\n'
+    )
+    (project.program / "git").chmod(0o755)
+
+    ended = project.run("run", "--agent", "claude", "--clone", option, "1s", "--retries", "0", ":::", "one", code=1)
+
+    assert f"failed one: {why}" in ended.stderr.replace("Transient: ", "")
 
 
 def test_after_a_failure_the_clone_stays_and_the_next_attempt_begins_beside_it(project: Project) -> None:

@@ -124,8 +124,7 @@ class AgentRunner:
         path = trees.path_for(item.id)
         if not path.exists():
             completed, last = self._run_step(attempt, plain, trees.build_clone(repository, item.id), GIT_VARIABLES)
-            if _exit_code(completed) != 0:
-                raise Transient(f"--clone: {last or 'git clone failed'}")
+            self._require_success(attempt, "--clone", completed, last)
         return path
 
     def _clear_tree(self, attempt: Attempt, plain: Invocation, trees: WorkTrees) -> dict[str, Any]:
@@ -152,13 +151,19 @@ class AgentRunner:
             path = self._command.trees.path_for(item.id)
             attempt.facts = {"tree": str(path)}
             argv = run_inside(path, argv)
-        completed, last = self._run_step(attempt, plain, argv, {})
+        self._require_success(attempt, "--after", *self._run_step(attempt, plain, argv, {}))
+
+    def _require_success(self, attempt: Attempt, option: str, completed: Completed, last: str | None) -> None:
+        """Raise for a step of *option* that failed or was ended. *last* is its last line of standard error."""
         code = _exit_code(completed)
         if attempt.cancelled is not None and (completed.asked_to_end or code != 0):
             raise self._run.build_cancellation(attempt)
-        if code != 0:
-            ended = "was lost" if code is None else f"exit {code}" if code > 0 else f"killed by {name_signal(-code)}"
-            raise Transient(f"--after: {ended}{f': {last}' if last else ''}")
+        if code == 0:
+            return
+        ended = "was lost" if code is None else f"exit {code}" if code > 0 else f"killed by {name_signal(-code)}"
+        if completed.was_silent:
+            ended = f"silent for {self._command.idle_timeout:g}s, and stopped"
+        raise Transient(f"{option}: {ended}{f': {last}' if last else ''}")
 
     def _run_step(
         self, attempt: Attempt, plain: Invocation, argv: tuple[str, ...], variables: Mapping[str, str]
