@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,36 @@ def test_the_script_after_it_is_retried_alone_and_the_agent_is_not_run_again(pro
     assert len(project.starts) == 1
     assert project.values()[0]["answer"] == "the answer"
     assert "one" in git(project.origin, "branch", "--format=%(refname:short)").splitlines()
+
+
+def test_an_agent_that_is_done_is_not_run_again_when_its_failed_push_is_left_out(project: Project) -> None:
+    project.install(COMMIT)
+    words = ("run", "--agent", "claude", "--clone", "--name", "r", "--retries", "0")
+
+    project.run(*words, "--after", "false", ":::", "one", code=1)
+    project.run(*words, "--retry-failed", ":::", "one")
+
+    assert len(project.starts) == 1
+    assert project.values()[0]["answer"] == "the answer"
+    assert project.trees == ["one"]
+
+
+@pytest.mark.parametrize(("task", "how", "starts"), [("first", ("--items", "one"), 1), ("second", ("--changed",), 2)])
+def test_after_a_failed_push_an_item_that_is_named_runs_again_only_if_it_changed(
+    project: Project, task: str, how: Sequence[str], starts: int
+) -> None:
+    project.install(COMMIT)
+    items, line = project.path / "items.jsonl", '{{"id": "one", "task": "{}"}}\n'
+    items.write_text(line.format("first"))
+    after = ("--after", "test -e ../../../../../allowed.txt")
+    project.run("run", str(items), "--agent", "claude", "--clone", "--name", "r", "--retries", "0", *after, code=1)
+    (project.path / "allowed.txt").write_text("")
+    items.write_text(line.format(task))
+
+    project.run("retry", "r", *how)
+
+    assert len(project.starts) == starts
+    assert task in project.starts[-1]["stdin"]
 
 
 def test_the_script_after_it_has_neither_key_nor_token(project: Project) -> None:

@@ -19,6 +19,7 @@ from ..commands.template import fill_text
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
 from ..execution.failure_facts import name_signal
+from ..execution.journal_writer import CHANGED
 from ..journal.entry_text import encode_row, replace_surrogates
 from ..output.capture import CapturedOutput
 
@@ -55,6 +56,9 @@ class AgentSession:
         if report.usage_is_total:
             return replace(self, turns=self.turns + turns, cost=max(cost, self.cost), used=used or self.used)
         return replace(self, turns=self.turns + turns, cost=self.cost + cost, used=self.used + used)
+
+
+_NONE = AgentSession(None)
 
 
 def decode_session(detail: str, program: str) -> AgentSession | None:
@@ -118,7 +122,7 @@ class AgentAttempts:
             session = decode_session(detail or "", adapter.name) if kind == "agent_session" else None
             if session is not None:
                 self._sessions[item_id] = session
-            elif kind == "failed" and item_id in self._sessions and self._sessions[item_id].value is not None:
+            elif kind != "done" and detail != CHANGED and self._sessions.get(item_id, _NONE).value is not None:
                 continue  # only the script after it has to run again
             elif kind in _FINISHING:
                 self._sessions.pop(item_id, None)
@@ -138,12 +142,11 @@ class AgentAttempts:
 
     def find_value(self, attempt: Attempt) -> dict[str, Any] | None:
         """Return the value of an agent that is done, and is not to run again; None if it is not done."""
-        known = self._sessions.get(replace_surrogates(attempt.item.id))
-        return None if known is None or self._command.after is None else known.value
+        return self._sessions.get(replace_surrogates(attempt.item.id), _NONE).value
 
     def note_value(self, attempt: Attempt, value: dict[str, Any]) -> None:
         """Record that the agent is done, before the script after it runs."""
-        known = self._sessions.get(replace_surrogates(attempt.item.id)) or AgentSession(None)
+        known = self._sessions.get(replace_surrogates(attempt.item.id), _NONE)
         self.note(attempt, replace(known, value=value), wait=True)
 
     def will_resume(self, attempt: Attempt) -> bool:

@@ -33,6 +33,7 @@ log = logging.getLogger("agentos")
 _AT_ONCE = 1_000
 
 _dump = build_encoder()
+CHANGED = "changed"  # the detail of a ``reopened`` entry whose item has another content than before
 _FINISHED = (RecordedState.DONE, RecordedState.FAILED)
 
 
@@ -152,7 +153,8 @@ class JournalRecorder:
                 if item_id in self._reopen or (differs and self._reopen_changed):
                     self._selected.add(item_id)
                     if hit is not None and hit.state in _FINISHED:
-                        reopened.append(encode_row(self._wall(), "reopened", item_id, fingerprint=now))
+                        detail = CHANGED if differs else None
+                        reopened.append(encode_row(self._wall(), "reopened", item_id, fingerprint=now, detail=detail))
                     continue
                 holds[index] = reusable or self._selects
                 if reusable and differs:
