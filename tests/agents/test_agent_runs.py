@@ -253,9 +253,13 @@ def test_the_outcome_file_is_trusted_before_the_programs_own_result(program: Pro
     script.write_text(text.replace("#!/bin/sh\n", written))
 
     worker = Agent("claude", executable=str(script))
-    _, (result,) = ParallelCoordinator(1, None, retries=0).execute_parallel(["x"], worker, str)
+    run = ParallelCoordinator(1, None, retries=0, journal=tmp_path / "run")
+    _, (result,) = run.execute_parallel(["x"], worker, str)
 
+    ((_, facts),) = [row for row in program.rows if row[0] == "failed"]
     assert result.error == "the tests are red"
+    assert facts["disagreement"] == "its AGENTOS_OUTCOME says failed; it reports done"
+    assert (facts["ending"], facts["turns"], facts["cost_usd"]) == ("failed", 2, 0.5)
 
 
 def test_people_see_lines_and_the_log_has_the_transcript(program: Program, tmp_path: Path) -> None:

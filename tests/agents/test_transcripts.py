@@ -127,6 +127,17 @@ def test_an_exit_code_of_0_does_not_make_a_reported_error_a_success(tmp_path: Pa
     _, verdict, _ = read(replace(load("claude", "rejected"), code=0), tmp_path)
 
     assert verdict.ending is Ending.REJECTED
+    assert verdict.disagreement == "it reports key rejected; it ended with exit code 0"
+
+
+@pytest.mark.parametrize(("code", "ended"), [(1, "ended with exit code 1"), (-9, "was killed by signal 9")])
+def test_a_success_stands_whatever_the_exit_code_and_the_disagreement_is_told(
+    code: int, ended: str, tmp_path: Path
+) -> None:
+    _, verdict, _ = read(replace(load("claude", "done"), code=code), tmp_path)
+
+    assert verdict.ending is Ending.DONE
+    assert verdict.disagreement == f"it reports that it is done; it {ended}"
 
 
 @pytest.mark.parametrize("program", ["aider", "goose"])

@@ -230,6 +230,19 @@ class AgentAttempts:
         """Return the value of an agent that is done; raise for any other ending."""
         code = None if completed.status is None else os.waitstatus_to_exitcode(completed.status)
         verdict = decide(report, attempt.wire, code, now=self._run.state.clock.wall())
+        facts = self._conclude(attempt, process, report, verdict)
+        if verdict.ending is Ending.DONE:
+            return {"answer": report.answer, "exit": 0 if code is None else code, **facts}
+        raise self._build_error(attempt, verdict, report, code, captured)
+
+    def accept_stated(self, attempt: Attempt, process: AgentProcess, report: AgentReport, stated: Ending) -> None:
+        """Record the ending that the command stated itself, which is not done; the caller raises for it."""
+        self._conclude(attempt, process, report, decide(report, None, None, now=0.0, stated=stated))
+
+    def _conclude(
+        self, attempt: Attempt, process: AgentProcess, report: AgentReport, verdict: AgentVerdict
+    ) -> dict[str, Any]:
+        """Return the facts of the ending. If that is not done, they and the session are recorded."""
         session = process.session
         facts: dict[str, Any] = {
             "ending": str(verdict.ending),
@@ -243,7 +256,7 @@ class AgentAttempts:
         if verdict.disagreement is not None:
             log.info("[COORDINATOR] %s: %s", attempt.item.id, verdict.disagreement)
         if verdict.ending is Ending.DONE:
-            return {"answer": report.answer, "exit": 0 if code is None else code, **facts}
+            return facts
         attempt.facts = {**attempt.facts, **facts}
         if process.is_resumed and verdict.ending in _LIMITS and not report.usage:
             # It got no answer, so the session is where it was: waiting for a limit does not use up resumes.
@@ -251,7 +264,7 @@ class AgentAttempts:
         self.note(attempt, session, wait=False)
         if verdict.ending in _NOT_RESUMED:
             self._sessions.pop(replace_surrogates(attempt.item.id), None)
-        raise self._build_error(attempt, verdict, report, code, captured)
+        return facts
 
     def _build_error(
         self, attempt: Attempt, verdict: AgentVerdict, report: AgentReport, code: int | None, captured: CapturedOutput

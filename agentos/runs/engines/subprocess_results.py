@@ -10,7 +10,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, RateLimited, Transient, WorkerLost
-from ..agents.agent_protocol import AgentReport
+from ...providers.signal import PARKED_FROM
+from ..agents.agent_protocol import AgentReport, Ending
 from ..commands.attempt_access import OpenAccess
 from ..commands.command import Command
 from ..commands.invocation import Completed, Invocation
@@ -113,6 +114,9 @@ class CommandAttempts:
             raise WorkerLost(
                 "its worker lost contact with the run, and ended it"
             )  # this process did not request its end
+        stated = None if outcome is None else _name_ending(outcome)
+        if self.agents is not None and process is not None and report is not None and stated is not None:
+            self.agents.accept_stated(attempt, process, report, stated)
         if outcome is not None and outcome.limited:
             raise RateLimited(outcome.rate_limited, model=outcome.model)  # the error carries it to the pool
         if outcome is not None and (outcome.rejected or outcome.spent):
@@ -178,6 +182,15 @@ class CommandAttempts:
     def release_slot(self, slot: int) -> None:
         with self._slots_lock:
             heapq.heappush(self._slots, slot)
+
+
+def _name_ending(outcome: CommandOutcome) -> Ending | None:
+    """Return the ending that an outcome file states; None if it states only usage."""
+    if outcome.limited:
+        return Ending.PARKED if (outcome.rate_limited or 0.0) > PARKED_FROM else Ending.LIMITED
+    if outcome.rejected is not None or outcome.spent is not None:
+        return Ending.SPENT if outcome.rejected is None else Ending.REJECTED
+    return None if outcome.failed is None else Ending.FAILED
 
 
 def _not_started(program: str, number: int, host: str | None) -> Exception:
