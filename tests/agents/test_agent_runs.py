@@ -141,6 +141,12 @@ def test_a_parked_item_has_no_process_and_its_key_is_parked_until_the_reset(prog
     assert [kind for kind, _ in program.rows if kind in ("parked", "pending")] == ["parked"]
 
 
+def test_a_run_that_may_not_wait_so_long_ends_while_its_agents_are_parked_without_a_key(program: Program) -> None:
+    stats, _ = program.run([claude.parked(time.time() + 7_200)], max_wait=600)
+
+    assert (stats.parked, len(program.starts)) == (1, 1)
+
+
 def test_the_next_session_of_the_run_resumes_what_was_not_finished(program: Program) -> None:
     program.run([claude.parked(time.time() + 7_200)], deadline=0.5)
     before = session_of(program.starts[0], "--session-id")

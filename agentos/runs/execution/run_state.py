@@ -67,7 +67,7 @@ class RunState:
         self.idle = IdleWorkers()
         self.network = NetworkWatch()
         # The run ends if the limits last longer than it may wait.
-        self.may_park = pool is not None and (options.max_wait is not None or options.deadline is not None)
+        self.may_park = options.max_wait is not None or options.deadline is not None
         self.closing = False  # nothing more will start
         self.is_over = False  # nothing runs, and all results are published or given up
         self.pause_reason: str | None = None  # why nothing may start for now
