@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,25 @@ def test_an_item_whose_clone_hangs_ends_as_one_that_was_stopped(project: Project
     ended = project.run("run", "--agent", "claude", "--clone", option, "1s", "--retries", "0", ":::", "one", code=1)
 
     assert f"failed one: {why}" in ended.stderr.replace("Transient: ", "")
+
+
+def test_show_says_where_the_clone_of_a_parked_item_is(project: Project) -> None:
+    project.install("true", claude.parked(time.time() + 7_200))
+
+    project.run("run", "--agent", "claude", "--clone", "--name", "r", "--no-wait", ":::", "one", code=75)
+
+    (told,) = json.loads(project.run("show", "r", "--json").stdout)["agents"]
+    assert (told["ending"], told["tree"]) == ("parked", str(project.tree("one")))
+
+
+def test_show_tells_what_an_agent_took_whose_script_failed(project: Project) -> None:
+    project.install(COMMIT)
+
+    words = ("--agent", "claude", "--clone", "--name", "r", "--retries", "0", "--after", "false")
+    project.run("run", *words, ":::", "one", code=1)
+
+    (told,) = json.loads(project.run("show", "r", "--json").stdout)["agents"]
+    assert (told["ending"], told["turns"], told["tree"]) == ("failed", 2, str(project.tree("one")))
 
 
 def test_after_a_failure_the_clone_stays_and_the_next_attempt_begins_beside_it(project: Project) -> None:

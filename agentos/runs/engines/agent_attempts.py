@@ -45,9 +45,9 @@ class AgentSession:
     used: Usage = NO_USAGE
     value: dict[str, Any] | None = None  # of an agent that is done, while the script after it is not
 
-    def encode(self, program: str) -> str:
-        """Return the session as the journal keeps it."""
-        kept = {"program": program, "session": self.id, "resumes": self.resumes, "turns": self.turns}
+    def encode(self, program: str, tree: str | None) -> str:
+        """Return the session as the journal keeps it, with the path of its work tree."""
+        kept = {"program": program, "session": self.id, "resumes": self.resumes, "turns": self.turns, "tree": tree}
         return json.dumps({**kept, "cost": self.cost, "used": self.used.to_json(), "value": self.value})
 
     def add(self, report: AgentReport) -> AgentSession:
@@ -130,13 +130,15 @@ class AgentAttempts:
     def note(self, attempt: Attempt, session: AgentSession, *, wait: bool) -> None:
         """Remember the session of an item, and record it."""
         self._sessions[replace_surrogates(attempt.item.id)] = session
+        trees = self._command.trees
+        tree = None if trees is None else str(trees.path_for(attempt.item.id))
         row = encode_row(
             self._run.state.clock.wall(),
             "agent_session",
             attempt.item.id,
             attempt=attempt.number,
             credential=None if attempt.grant is None else attempt.grant.key.name,
-            detail=self._run.state.masked(session.encode(self._adapter.name)),
+            detail=self._run.state.masked(session.encode(self._adapter.name, tree)),
         )
         self._run.recorder.put_evidence(row, wait=wait)
 
@@ -256,6 +258,9 @@ class AgentAttempts:
         if verdict.disagreement is not None:
             log.info("[COORDINATOR] %s: %s", attempt.item.id, verdict.disagreement)
         if verdict.ending is Ending.DONE:
+            self._sessions[replace_surrogates(attempt.item.id)] = (
+                session  # recorded with the value, if a script follows
+            )
             return facts
         attempt.facts = {**attempt.facts, **facts}
         if process.is_resumed and verdict.ending in _LIMITS and not report.usage:

@@ -66,7 +66,9 @@ class AgentItem:
         if kind == "start" or kind in _ENDS:
             self.ending = str(facts.get("ending") or _UNFINISHED.get(kind, kind))
             self.usage = RecordedFacts.parse(usage, None).usage or self.usage
-            self.tree, self.disagreement = _text(facts, "tree"), _text(facts, "disagreement")
+            self.disagreement = _text(facts, "disagreement")
+        # Only the end of an item that is done says that its tree is gone.
+        self.tree = _text(facts, "tree") or (None if kind == "done" else self.tree)
         resumes, turns, cost = facts.get("resumes"), facts.get("turns"), facts.get("cost_usd")
         self.resumes = resumes if isinstance(resumes, int) else self.resumes
         self.turns = turns if isinstance(turns, int) else self.turns
