@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from agentos.cli.session.agent_options import AgentFlags, choose_agent
+from agentos.cli.usage_error import UsageError
 from agentos.simulator import Latency, Scripted, Simulator, equal_keys
 
 from . import scripted_claude as claude
@@ -83,6 +85,29 @@ def test_a_plain_command_is_recognised_and_read_with_auto(folder: Folder) -> Non
 
     assert folder.starts[0]["stdin"] == "Review a.py"
     assert "failed a.py: API Error" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("claude", "-p", "Review {file}", "--model", "{model}"),
+        ("claude", "-p", "--model", "{model}", "Review {file}"),
+        ("claude", "--model={model}", "-p", "Review {file}"),
+        ("claude", "--model={model}", "--print=Review {file}"),
+        ("claude", "-p", "--permission-mode", "plan", "--model={model}", "--dangerously", "Review {file}"),
+    ],
+)
+def test_the_prompt_of_a_plain_command_is_not_the_value_of_an_option(words: tuple[str, ...]) -> None:
+    choice = choose_agent(AgentFlags("auto"), words)
+
+    assert choice is not None
+    assert choice.prompt == "Review {file}"
+    assert "--model={model}" in "=".join(choice.argv)
+
+
+def test_a_plain_command_whose_prompt_could_be_either_word_is_refused() -> None:
+    with pytest.raises(UsageError, match="which word is the prompt"):
+        choose_agent(AgentFlags("auto"), ("claude", "--print", "--verbosely", "Review {}", "--model", "{model}"))
 
 
 def test_after_kill_9_the_same_command_resumes_the_session(folder: Folder) -> None:

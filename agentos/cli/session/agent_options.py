@@ -135,13 +135,16 @@ def _read_prompt(path: str) -> str:
 def _take_apart(program: Program, words: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the options of a command and its prompt, without the words that agentos sets itself.
 
-    The prompt is the first word with a placeholder; without one, the item itself.
+    The prompt is the first word with a placeholder that is not the value of an option; without one, the item itself.
     """
     from ...runs.commands.template import has_placeholder
 
     options: list[str] = []
     prompt: str | None = None
+    sure: list[int] = []  # where in the options a prompt is
+    unsure: list[int] = []  # where it may be, or else the value of the option before it
     left = iter(words)
+    before = ""
     for word in left:
         name, equals, value = word.partition("=")
         if name in program.own_words:
@@ -149,11 +152,17 @@ def _take_apart(program: Program, words: Sequence[str]) -> tuple[list[str], str 
                 prompt = value if prompt is None else prompt
             elif not equals and program.own_words[name]:
                 next(left, None)
-        elif prompt is None and has_placeholder(word):
-            prompt = word
         else:
+            if has_placeholder(word) and (before in program.own_words or not word.startswith("-")):
+                is_value = before.startswith("-") and "=" not in before and before not in program.own_words
+                (unsure if is_value else sure).append(len(options))
             options.append(word)
-    if program.headless and not any(word in program.headless for word in words):
+        before = word
+    if prompt is None and (sure or unsure):
+        if not sure and len(unsure) > 1:
+            raise UsageError("--agent auto: which word is the prompt?", f"use --agent {program.name} --prompt FILE")
+        prompt = options.pop((sure or unsure)[0])
+    if program.headless and not any(word.partition("=")[0] in program.headless for word in words):
         raise UsageError(
             f"--agent auto: {program.name} would wait for a person: {program.headless[0]} is missing",
             f"or use --agent {program.name}, which adds it",
