@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -183,6 +184,23 @@ def test_what_an_agent_cannot_have_is_refused(folder: Folder, words: list[str], 
 
     assert why in ended.stderr
     assert not (folder.path / ".agentos").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["agent", *(field.name for field in dataclasses.fields(AgentFlags) if field.name != "program")]
+)
+def test_a_projects_file_or_a_variable_sets_no_flag_of_an_agent(folder: Folder, name: str) -> None:
+    claude.install(folder.program, [claude.done()])
+    (folder.path / "agentos.toml").write_text(f'[run]\n{name} = "touch made"\n')
+
+    refused = folder.run("run", "--agent", "claude", ":::", "item", code=2)
+    (folder.path / "agentos.toml").unlink()
+    folder.environ[f"AGENTOS_{name.upper()}"] = "touch made"
+    folder.run("run", "--agent", "claude", ":::", "item")
+
+    assert f"run.{name} is not known" in refused.stderr
+    assert [start["stdin"] for start in folder.starts] == ["item"]
+    assert not (folder.path / "made").exists()
 
 
 def test_a_dry_run_shows_the_prompt(folder: Folder) -> None:
