@@ -189,11 +189,23 @@ def test_waiting_for_a_limit_without_an_answer_uses_up_no_resumes(program: Progr
     assert results["fix it"].value["resumes"] == 1
 
 
-def test_a_session_that_is_resumed_too_often_fails(program: Program) -> None:
-    used = {"modelUsage": {"m": {"inputTokens": 5, "outputTokens": 1}}}
-    limited = claude.failed("rate_limit", 429, **used)
+def test_tokens_and_cost_of_a_session_count_once_and_only_new_ones_are_an_answer(program: Program) -> None:
+    """The real claude counts those of the whole session, also in a process that resumes it and gets no answer."""
+    total = {"modelUsage": {"m": {"inputTokens": 60, "outputTokens": 6}}, "total_cost_usd": 0.3}
+    limited = claude.failed("rate_limit", 429, **total)
 
-    _, results = program.run([limited, limited, limited], agent={"resumes": 1})
+    _, results = program.run([limited, limited, limited, claude.done()], agent={"resumes": 1})
+
+    result = results["fix it"]
+    assert (result.value["resumes"], result.value["cost_usd"]) == (1, 0.5)
+    assert result.usage == Usage(input=100, output=10)
+
+
+def test_a_session_that_is_resumed_too_often_fails(program: Program) -> None:
+    used = [{"modelUsage": {"m": {"inputTokens": 5 * count, "outputTokens": count}}} for count in (1, 2, 3)]
+    limited = [claude.failed("rate_limit", 429, **each) for each in used]
+
+    _, results = program.run(limited, agent={"resumes": 1})
 
     assert "was resumed 1 times and did not end" in str(results["fix it"].error)
     assert len(program.starts) == 2

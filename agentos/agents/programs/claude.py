@@ -45,6 +45,7 @@ class ClaudeReader(EventReader):
 
     def __init__(self, environ: Mapping[str, str], resumed: str | None = None) -> None:
         super().__init__(environ, resumed)
+        self.usage_is_total = True
         self._error: Ending | None = None
         self._resets_at: float | None = None
 

@@ -87,6 +87,7 @@ class AgentProcess:
 
     def __init__(self, attempts: AgentAttempts, attempt: Attempt, session: AgentSession, reader: AgentReader) -> None:
         self.session = session
+        self.usage = NO_USAGE  # of this process, once it has ended
         self.is_resumed = session.resumes > 0
         self.reader = reader
         self._attempts = attempts
@@ -213,6 +214,7 @@ class AgentAttempts:
         process.session = process.session.add(report)
         if report.usage_is_total:
             usage = _subtract(usage, before)
+        process.usage = usage
         if not usage or self._command.access is not None:  # the gateway has counted each request
             return
         if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
@@ -263,7 +265,7 @@ class AgentAttempts:
             )
             return facts
         attempt.facts = {**attempt.facts, **facts}
-        if process.is_resumed and verdict.ending in _LIMITS and not report.usage:
+        if process.is_resumed and verdict.ending in _LIMITS and not process.usage:
             # It got no answer, so the session is where it was: waiting for a limit does not use up resumes.
             session = replace(session, resumes=session.resumes - 1)
         self.note(attempt, session, wait=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -69,6 +70,20 @@ def test_an_item_that_is_parked_on_its_first_call_goes_on_after_the_reset(name: 
     assert b"ALPHA" in kept.arrived[-1]
     assert RESUME_PROMPT not in kept.arrived[-1]
     assert user.rows("done")[0]["resumes"] == 0
+
+
+def test_a_resume_that_is_refused_again_is_not_counted_and_tokens_count_once(tmp_path: Path) -> None:
+    with machine(tmp_path, "claude") as (user, kept):
+        kept.turns += [call_tool("claude"), limit("claude", 2), limit("claude", 2)]
+        ended = user.run(user.words("--park-after", "1s", "--resumes", "1", "--after", "true"))
+
+    assert ended.returncode == 0, ended.stderr
+    (value,) = user.rows("done")
+    assert value["resumes"] == 1
+    *_, session = user.rows("agent_session")  # what the program counted
+    (path,) = user.project.glob(".agentos/runs/*/results.jsonl")
+    assert session["used"] == json.loads(path.read_text())["usage"]  # what the gateway counted
+    check_resumed(user, kept, with_call=True)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
