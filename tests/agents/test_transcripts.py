@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,6 +167,16 @@ def test_a_session_that_is_not_there_is_told_apart_from_one_that_failed(
     assert read(refused, tmp_path, resumed="session-1")[0].resume_refused
     assert not read(refused, tmp_path)[0].resume_refused
     assert not read(replace(load(program, "rejected"), code=1), tmp_path, resumed="session-1")[0].resume_refused
+
+
+def test_how_an_earlier_turn_of_codex_ended_is_not_the_ending_of_the_process_that_resumes_it(tmp_path: Path) -> None:
+    limited = load("codex", "usage-limit")
+    session = json.loads(limited.stdout[0])["thread_id"]
+
+    killed = replace(limited, stdout=limited.stdout[:2], code=-9)
+
+    assert read(killed, tmp_path)[1].ending is Ending.PARKED
+    assert read(killed, tmp_path, resumed=session)[1].ending is Ending.FAILED
 
 
 @pytest.mark.parametrize("program", ["claude", "codex", "gemini", "opencode", "qwen", "goose"])

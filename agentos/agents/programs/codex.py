@@ -49,6 +49,8 @@ class CodexReader(EventReader):
     def __init__(self, environ: Mapping[str, str], resumed: str | None = None) -> None:
         super().__init__(environ, resumed)
         self.usage_is_total = True
+        # How long the session's files are before this process: what they say of earlier turns is not its ending.
+        self._earlier = {} if resumed is None else {path: _measure(path) for path in _find_files(environ, resumed)}
         self._windows: dict[str, Any] | None = None  # the limits of a subscription, if the turn was told of them
 
     def on_event(self, event: dict[str, Any]) -> Sequence[str]:
@@ -82,8 +84,9 @@ class CodexReader(EventReader):
 
     def finish(self, code: int | None) -> AgentReport:
         if self.session is not None and self.ending is not Ending.DONE:
-            for event in read_session_file(self.environ, self.session):
-                self._on_recorded(event)
+            for path in _find_files(self.environ, self.session)[-1:]:
+                for event in _read_events(path, self._earlier.get(path, 0)):
+                    self._on_recorded(event)
         return super().finish(code)
 
     def _on_recorded(self, event: dict[str, Any]) -> None:
@@ -134,15 +137,27 @@ def _read_usage(used: Mapping[str, Any]) -> Usage:
     )
 
 
-def read_session_file(environ: Mapping[str, str], session: str) -> Iterator[dict[str, Any]]:
-    """Yield the events of the newest file of that session; none if there is no such file, or it cannot be read."""
+def _find_files(environ: Mapping[str, str], session: str) -> list[Path]:
+    """Return the files of that session, the newest last."""
     home = Path(environ.get("CODEX_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".codex")
     try:
-        paths = sorted(home.glob(f"sessions/*/*/*/rollout-*-{_plain(session)}.jsonl"))
-        if not paths:
-            return
-        with paths[-1].open("rb") as file:
-            file.seek(max(0, paths[-1].stat().st_size - _MOST))
+        return sorted(home.glob(f"sessions/*/*/*/rollout-*-{_plain(session)}.jsonl"))
+    except OSError:
+        return []
+
+
+def _measure(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _read_events(path: Path, begin: int) -> Iterator[dict[str, Any]]:
+    """Yield the events of a session's file from there on; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(begin, _measure(path) - _MOST))
             for line in file:
                 event = parse_object(line.decode("utf-8", "replace"))
                 if event is not None:
