@@ -167,17 +167,20 @@ def test_an_item_that_failed_begins_anew_when_it_is_retried(program: Program) ->
     assert results["fix it"].success
 
 
-def test_a_session_that_is_not_there_is_replaced_by_a_new_one(
-    program: Program, caplog: pytest.LogCaptureFixture
+def test_a_session_that_is_not_there_is_replaced_by_a_new_one_and_both_logs_say_so(
+    program: Program, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    _, results = program.run([claude.parked(time.time() + 0.1), claude.missing(), claude.done()])
+    agent = {"outputs": OutputCapture(tmp_path / "logs")}
+    _, results = program.run([claude.parked(time.time() + 0.1), claude.missing(), claude.done()], agent=agent)
 
     first, second, third = program.starts
     assert session_of(second, "--resume") == session_of(first, "--session-id")
     assert session_of(third, "--session-id") != session_of(first, "--session-id")
     assert third["stdin"] == "fix it"
     assert results["fix it"].value["resumes"] == 0
-    assert "cannot be resumed" in caplog.text
+    assert "cannot be resumed (No conversation found with session ID); a new one begins" in caplog.text
+    (log,) = (tmp_path / "logs").iterdir()
+    assert "cannot be resumed (No conversation found with session ID); a new one begins" in log.read_text()
 
 
 def test_waiting_for_a_limit_without_an_answer_uses_up_no_resumes(program: Program) -> None:

@@ -188,10 +188,10 @@ class AgentAttempts:
         return invocation, AgentProcess(self, attempt, session, reader)
 
     def describe_begin(self, process: AgentProcess) -> str | None:
-        """Return the line for the item's log about a resumed session."""
+        """Return what the item's log says about a resumed session."""
         if not process.is_resumed:
             return None
-        return f"agentos: session {process.session.id} resumed ({process.session.resumes})\n"
+        return f"session {process.session.id} resumed ({process.session.resumes})"
 
     def is_refused(self, attempt: Attempt, process: AgentProcess, report: AgentReport) -> bool:
         """True if the session could not be resumed. It is forgotten, and the item begins another."""

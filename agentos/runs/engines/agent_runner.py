@@ -18,7 +18,7 @@ from ..commands.process import ProcessRunner, RunningCommand
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
 from ..execution.failure_facts import name_signal
-from .agent_attempts import AgentAttempts, AgentProcess
+from .agent_attempts import AgentAttempts
 from .subprocess_results import CommandAttempts
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class AgentRunner:
     def _run_agent(self, attempt: Attempt, plain: Invocation, access: OpenAccess | None) -> dict[str, Any]:
         """Run the agent; once more with a new session if the old one cannot be resumed."""
         secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
+        note: str | None = None
         while True:
             tree = self._prepare_tree(attempt, plain)
             invocation, process = self._agents.begin(attempt, plain)
@@ -75,8 +76,8 @@ class AgentRunner:
             if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
                 lock = attempt.pool.lock_lease(attempt.grant, running.mark)
             try:
-                if (begun := self._agents.describe_begin(process)) is not None:
-                    output.write("stderr", begun.encode())
+                if (note := note or self._agents.describe_begin(process)) is not None:
+                    output.write("stderr", f"agentos: {note}\n".encode())
                 completed = self._runner.run(invocation, running, secret, checkpoint, output.write, lock)
             finally:
                 captured = output.finish()
@@ -87,15 +88,9 @@ class AgentRunner:
                 if tree is not None:
                     attempt.facts = {"tree": str(tree)}
                 return self._attempts.evaluate(attempt, invocation, completed, captured, process, report)
-            self._tell_refused(attempt, process, report.reason)
-
-    def _tell_refused(self, attempt: Attempt, process: AgentProcess, reason: str) -> None:
-        log.warning(
-            "[COORDINATOR] %s: session %s cannot be resumed (%s); a new one begins",
-            attempt.item.id,
-            process.session.id,
-            self._run.state.masked(reason),
-        )
+            reason = self._run.state.masked(report.reason)
+            note = f"session {process.session.id} cannot be resumed ({reason}); a new one begins"
+            log.warning("[COORDINATOR] %s: %s", attempt.item.id, note)
 
     def _begin_process(self, attempt: Attempt) -> RunningCommand:
         """Return the handle of the attempt's next process, by which it can be ended."""
