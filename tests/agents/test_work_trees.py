@@ -207,6 +207,24 @@ def test_show_tells_what_an_agent_took_whose_script_failed(project: Project) -> 
     assert (told["ending"], told["turns"], told["tree"]) == ("failed", 2, str(project.tree("one")))
 
 
+@pytest.mark.parametrize("repositories", [1, 40])
+def test_forty_items_of_one_repository_or_of_forty_are_each_pushed_once(project: Project, repositories: int) -> None:
+    places = [project.origin.with_name(f"other-{number}.git") for number in range(repositories)]
+    for place in places:
+        subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(place)], check=True)
+        git(project.path, "push", "-q", str(place), "HEAD:main")
+    lines = [{"id": f"item-{number}", "repo": str(places[number % repositories])} for number in range(40)]
+    (project.path / "items.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    project.install(COMMIT)
+
+    after = ("--after", "git push -q origin HEAD:refs/heads/{id}")
+    project.run("run", "items.jsonl", "--agent", "claude", "--clone", *after, "-j", "8")
+
+    branches = [name for place in places for name in git(place, "branch", "--format=%(refname:short)").splitlines()]
+    assert sorted(branches) == sorted([*(["main"] * repositories), *(str(line["id"]) for line in lines)])
+    assert project.trees == []
+
+
 def test_after_a_failure_the_clone_stays_and_the_next_attempt_begins_beside_it(project: Project) -> None:
     project.install("echo x > new", claude.failed("invalid_request", 400))
     words = ("run", "--agent", "claude", "--clone", "--name", "r")
@@ -264,12 +282,15 @@ def test_after_a_failed_push_an_item_that_is_named_runs_again_only_if_it_changed
     assert task in project.starts[-1]["stdin"]
 
 
-def test_the_script_after_it_has_neither_key_nor_token(project: Project) -> None:
+@pytest.mark.parametrize("access", ["--gateway", "--no-gateway"])
+def test_the_script_after_it_has_neither_key_nor_token(project: Project, access: str) -> None:
     project.environ["ANTHROPIC_API_KEY"] = secret = "sk-ant-planted-QWERTZUIOPASDFGHJKLYXCVBNM"
     project.install()
 
     project.run(
-        *("run", "--agent", "claude", "--keys", "env:ANTHROPIC_API_KEY", "--after", "env > env.txt"), ":::", "one"
+        *("run", "--agent", "claude", "--keys", "env:ANTHROPIC_API_KEY", access, "--after", "env > env.txt"),
+        ":::",
+        "one",
     )
 
     told = (project.path / "env.txt").read_text()
