@@ -147,6 +147,21 @@ def test_a_run_that_may_not_wait_so_long_ends_while_its_agents_are_parked_withou
     assert (stats.parked, len(program.starts)) == (1, 1)
 
 
+def test_while_a_login_is_parked_no_other_item_starts_a_process_with_it(program: Program) -> None:
+    stats, _ = program.run([claude.parked(time.time() + 7_200)], ["one", "two", "three"], max_wait=600)
+
+    assert (stats.parked, len(program.starts)) == (3, 1)
+    ended = [facts["ending"] for kind, facts in program.rows if kind == "limited"]
+    assert ended == ["parked", "parked", "parked"]
+
+
+def test_the_others_start_when_the_login_is_not_parked_any_more(program: Program) -> None:
+    _, results = program.run([claude.parked(time.time() + 0.5), claude.done()], ["one", "two"])
+
+    assert [results[item].success for item in ("one", "two")] == [True, True]
+    assert len(program.starts) == 3
+
+
 def test_the_next_session_of_the_run_resumes_what_was_not_finished(program: Program) -> None:
     program.run([claude.parked(time.time() + 7_200)], deadline=0.5)
     before = session_of(program.starts[0], "--session-id")

@@ -119,6 +119,7 @@ class AgentAttempts:
         self._adapter = adapter
         self._environ: Mapping[str, str] = os.environ if command.env is None else command.env
         self._sessions: dict[str, AgentSession] = {}
+        self._login_until = 0.0  # when the limit of the program's own login ends, which all items without a key share
         for item_id, kind, detail in run.recorder.read_kinds(("agent_session", *_FINISHING)):
             session = decode_session(detail or "", adapter.name) if kind == "agent_session" else None
             if session is not None:
@@ -156,6 +157,13 @@ class AgentAttempts:
         """True if the item's next process resumes a session."""
         known = self._sessions.get(replace_surrogates(attempt.item.id))
         return known is not None and known.id is not None and self._adapter.most_resumes > 0
+
+    def require_login(self, attempt: Attempt) -> None:
+        """Raise ``RateLimited`` while the login is parked that an item without a key would use."""
+        wait = self._login_until - self._run.state.clock.wall()
+        if wait > 0:
+            attempt.facts = {**attempt.facts, "ending": str(Ending.PARKED)}
+            raise RateLimited(wait)
 
     def begin(self, attempt: Attempt, plain: Invocation) -> tuple[Invocation, AgentProcess]:
         """Return the process to start: it resumes the item's session, or begins one. The session is on record."""
@@ -279,6 +287,8 @@ class AgentAttempts:
         ending, reason = verdict.ending, verdict.reason
         if ending in _LIMITS:
             until = verdict.until
+            if until is not None and attempt.grant is None and self._command.access is None:
+                self._login_until = max(until, self._login_until)
             seconds = None if until is None else max(0.0, until - self._run.state.clock.wall())
             return RateLimited(seconds, model=report.model)
         told = f"{ending}: {reason}" if reason and ending is not Ending.FAILED else reason or str(ending)

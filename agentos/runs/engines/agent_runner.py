@@ -65,6 +65,7 @@ class AgentRunner:
         """Run the agent; once more with a new session if the old one cannot be resumed."""
         secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
         note: str | None = None
+        self._agents.require_login(attempt)
         while True:
             tree = self._prepare_tree(attempt, plain)
             invocation, process = self._agents.begin(attempt, plain)
