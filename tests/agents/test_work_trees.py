@@ -93,6 +93,14 @@ def test_under_a_hook_of_git_an_agent_still_works_in_its_clone(project: Project)
     assert project.trees == []
 
 
+def test_a_program_named_by_its_place_is_found_from_the_clone(project: Project) -> None:
+    project.install()
+
+    project.run("run", "--agent", "auto", "--clone", "--keep", ":::", "one", "--", "../bin/claude", "-p", "{}")
+
+    assert Path(project.starts[0]["cwd"]).name == "one"
+
+
 def test_a_clone_pushes_where_its_repository_does(project: Project, tmp_path: Path) -> None:
     git(project.path, "remote", "set-url", "--push", "origin", "../mirror.git")
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(tmp_path / "mirror.git")], check=True)

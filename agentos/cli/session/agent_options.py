@@ -180,11 +180,12 @@ def build_agent(choice: AgentChoice, settings_folder: Path, run_folder: Path, **
     for name, what in ((choice.argv[0], choice.program), *((("git", "git"),) if choice.clone else ())):
         if shutil.which(name) is None:
             raise UsageError(f"command not found: {name}", f"nothing was run; install {what} first")
+    program = choice.argv[0]
     return Agent(
         choice.program,
         prompt=choice.prompt,
         options=choice.argv[1:],
-        executable=choice.argv[0],
+        executable=str(Path(program).absolute()) if "/" in program else program,  # it may run in another folder
         resumes=choice.resumes,
         resume_prompt=choice.resume_prompt,
         settings_folder=settings_folder,
