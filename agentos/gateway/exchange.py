@@ -255,9 +255,9 @@ class Exchange:
 
     def _build_headers(self) -> list[tuple[str, str]]:
         request = self._request
-        # Blanks, and a status that was sent before, go with plain bodies only.
-        plain = self._facts.stream or self._hold.method is HoldMethod.WHITE_SPACE
-        headers = select_request_headers(request.headers, identity=plain)
+        # Blanks, and a status that was sent before, go with plain bodies only. Those of responses are read for state.
+        early = self._facts.stream or self._hold.method is HoldMethod.WHITE_SPACE
+        headers = select_request_headers(request.headers, identity=early or self._route.form is WireForm.RESPONSES)
         if request.method != "GET":
             headers.append(("content-length", str(request.body.size)))
         return headers

@@ -35,7 +35,8 @@ KEY_OF: Final = {  # variables of a credential's env, and the header that each o
 def select_request_headers(headers: Mapping[str, str], *, identity: bool) -> list[tuple[str, str]]:
     """Return the headers that are sent on. Credentials, cookies and anything unknown stay here.
 
-    *identity*: the answer must not be compressed. It is a stream, which a compressor would hold back, or begins early.
+    *identity*: the answer must not be compressed. It is a stream, which a compressor would hold back, begins early, or
+    is read for state that binds its session.
     """
     passed = [
         (name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,22 @@ def test_a_request_with_state_of_an_organisation_waits_for_that_one(
 
         assert ask(served, body, headers) == first  # after the cooldown
         assert ask(served) != first or ask(served) != first
+
+
+def test_state_is_recognised_for_a_client_that_accepts_compressed_answers(
+    pool: CredentialCoordinator, upstream: Provider
+) -> None:
+    def compress(received: Received) -> None:
+        body = json.dumps({"id": f"resp_of_{received.key[-1]}"}).encode()
+        accepted = "gzip" in received.headers["accept-encoding"]
+        received.json(gzip.compress(body) if accepted else body, headers="content-encoding: gzip\r\n" * accepted)
+
+    upstream.reply = compress
+    with serving(pool) as served:
+        first = ask(served, headers={"accept-encoding": "gzip, deflate"})
+        pool.mark_rate_limited(secret(int(first[-1])), 0.5)
+
+        assert ask(served, {"previous_response_id": f"resp_of_{first[-1]}"}) == first
 
 
 def test_a_bound_session_moves_when_its_key_is_dead(pool: CredentialCoordinator) -> None:
