@@ -39,7 +39,6 @@ _CREDENTIALS: Final = """
 #   rpm = 500                           requests a minute
 #   tpm = 200_000                       tokens a minute
 #   rpd = 10_000                        requests a day, from midnight UTC
-#   hosts = ["api.openai.com"]          the hosts it is for; a command is not held to it
 #   provider = "openai"                 whose key it is, if neither its shape nor its variable tells
 #   env_key = "OPENAI_API_KEY"          the variable in which a command finds it; ends in KEY, TOKEN or SECRET
 #   disabled = true                     leave it out for now
@@ -47,6 +46,7 @@ _CREDENTIALS: Final = """
 # agentos.toml may come with a project of somebody else's: command, any env_key, paths outside of the folder, a store
 # on a server, an engine that is not local, ship_secrets, and
 #   base_url = "https://api.openai.com/v1"     where it belongs
+#   hosts = ["api.openai.com"]                 the hosts it is for; a command is not held to it
 #   extra_env = { OPENAI_ORG_ID = "org-1" }    variables that go with it
 """
 

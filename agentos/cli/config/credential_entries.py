@@ -31,6 +31,7 @@ _OWN_ONLY: Final[Mapping[str, str]] = {
     "extra_env": "is not set: by variables such as PATH its author could run commands on your machine",
     "base_url": "is not used: its author could receive your key",
 }
+_THIS_MACHINE: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?", re.IGNORECASE)
 NOT_FOR_KEYS: Final = (
     "must end in KEY, TOKEN or SECRET here: through other variables its author could run commands on your machine"
 )
@@ -257,6 +258,8 @@ def _require_harmless(checked: Mapping[str, Any], number: int, source: ConfigFil
     for field, problem in _OWN_ONLY.items():
         if field in checked:
             _refuse(source, number, field, problem, IN_YOUR_OWN)
+    if not all(map(_THIS_MACHINE.fullmatch, checked.get("hosts", ()))):
+        _refuse(source, number, "hosts", _OWN_ONLY["base_url"], IN_YOUR_OWN)
     if "env_key" in checked and not is_for_keys(checked["env_key"]):
         _refuse(source, number, "env_key", NOT_FOR_KEYS, IN_YOUR_OWN)
 

@@ -582,6 +582,8 @@ def test_a_link_in_a_project_to_another_file_is_not_trusted(project: Path, envir
         ('extra_env = { BASH_ENV = "evil.sh" }', "credentials[1].extra_env is not set: "),
         ('env = { PATH = "evil" }', "credentials[1].extra_env is not set: "),
         ('base_url = "https://evil.example"', "credentials[1].base_url is not used: "),
+        ('hosts = ["evil.example"]', "credentials[1].hosts is not used: "),
+        ('hosts = ["localhost", "localhost.evil.example"]', "credentials[1].hosts is not used: "),
         ('env_key = "BASH_ENV"', "credentials[1].env_key must end in KEY, TOKEN or SECRET here: "),
         ('env_key = "KEYS_PATH"', "credentials[1].env_key must end in KEY, TOKEN or SECRET here: "),
         ('env_key = "GIT_CONFIG_KEY_0"', "credentials[1].env_key must end in KEY, TOKEN or SECRET here: "),
@@ -601,6 +603,12 @@ def test_a_project_cannot_set_variables_or_send_keys_elsewhere_but_the_user_can(
     write(own(environ), text)
     (project / "agentos.toml").unlink()
     assert len(load_settings(None, project, environ).credentials) == 1
+
+
+def test_a_project_may_have_its_keys_sent_to_this_machine(project: Path, environ: dict[str, str]) -> None:
+    write(project, '[[credentials]]\nname = "a"\nenv = "A"\nhosts = ["127.0.0.1:8000", "localhost"]\n')
+
+    assert load_settings(None, project, environ).credentials[0].hosts == ("127.0.0.1:8000", "localhost")
 
 
 @pytest.mark.parametrize("name", ["OPENAI_API_KEY", "TOKEN", "CLIENT_SECRET", "OPENAI_API_KEY_3", "KEY2"])

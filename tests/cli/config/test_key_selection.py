@@ -23,7 +23,7 @@ env = "ALICE_API_KEY"
 quota = "acme"
 slots = 4
 rpm = 60
-hosts = ["api.example.com"]
+hosts = ["localhost:8000"]
 
 [[credentials]]
 name = "bob"
@@ -90,7 +90,7 @@ def test_without_keys_all_of_the_configuration_are_used_but_the_disabled_ones(
         4,
         (Limit("requests", 60),),
     )
-    assert alice.credential.hosts == ("api.example.com",)
+    assert alice.credential.hosts == ("localhost:8000",)
     assert (alice.where, bob.where) == ("agentos.toml, line 2", "agentos.toml, line 10")
 
 
