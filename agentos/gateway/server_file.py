@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..util.private_folder import PrivateFolder
+from .tokens import is_strong
 
 _LARGEST: Final = 65_536
 
@@ -25,7 +26,7 @@ class ServerFile:
         except (OSError, ValueError):
             return None
         token = found.get("token") if isinstance(found, dict) else None
-        return token if isinstance(token, str) and token else None
+        return token if isinstance(token, str) and is_strong(token) else None
 
     def write(self, *, url: str, port: int, token: str, socket: Path | None) -> None:
         """Write the file of a gateway that listens."""

@@ -19,9 +19,14 @@ _SHORTEST: Final = 16
 _HEADERS: Final = ("x-api-key", "x-goog-api-key", "api-key")
 
 
+def is_strong(token: str) -> bool:
+    """Return False if *token* is too short, or no header can carry it."""
+    return len(token) >= _SHORTEST and token.isascii() and token.isprintable() and " " not in token
+
+
 def require_strong(token: str) -> str:
-    """Return *token*. Raises ValueError if it is too short, or no header can carry it."""
-    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+    """Return *token*. Raises ValueError if it is not strong."""
+    if not is_strong(token):
         raise ValueError(f"token must be at least {_SHORTEST} letters and digits without blanks")
     return token
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentos.costs.usage import Usage
 from agentos.gateway.records import FILE, GatewayRequest, RequestFile
 from agentos.gateway.server_file import ServerFile
+from agentos.gateway.tokens import new_token
 from agentos.util.private_folder import PrivateFolder
 
 
@@ -52,9 +53,11 @@ def test_a_gateway_of_the_same_port_finds_its_token_again(tmp_path: Path) -> Non
     with PrivateFolder.at(tmp_path) as folder:
         file = ServerFile(folder)
         assert file.find_token(8089) is None
-        file.write(url="http://127.0.0.1:8089", port=8089, token="sk-agentos-x", socket=None)
+        token = new_token()
+        file.write(url="http://127.0.0.1:8089", port=8089, token=token, socket=None)
 
-        assert (file.find_token(8089), file.find_token(8090)) == ("sk-agentos-x", None)
+        assert (file.find_token(8089), file.find_token(8090)) == (token, None)
         assert os.stat(tmp_path / "8089.json").st_mode & 0o777 == 0o600
-        (tmp_path / "8089.json").write_text("{broken")
-        assert file.find_token(8089) is None
+        for broken in ("{broken", '{"token": 7}', '{"token": "too short"}'):
+            (tmp_path / "8089.json").write_text(broken)
+            assert file.find_token(8089) is None
