@@ -94,10 +94,10 @@ class Gateway:
         if self._unix_socket is not None:
             try:
                 self._listeners.append(await self._listen_on_path(service, self._unix_socket, loop))
-            except BaseException:
-                self._unix_socket = None  # it is another's
+            except OSError as error:
+                path, self._unix_socket = self._unix_socket, None  # it is another's
                 await self.close()
-                raise
+                raise OSError(error.errno, error.strerror or str(error), str(path)) from None
 
     async def _listen_on_path(
         self, service: GatewayService, path: Path, loop: asyncio.AbstractEventLoop

@@ -88,7 +88,7 @@ def run_gateway(options: GatewayOptions, out: TextIO) -> int:
         try:
             return asyncio.run(_serve(served, file, options, keys, out, folder))
         except OSError as error:
-            where = f"port {options.port}" if options.port else (error.filename or "this machine")
+            where = error.filename or (f"{options.listen}:{options.port}" if options.port else options.listen)
             raise UsageError(f"the gateway cannot listen on {where}: {error.strerror or error}") from None
 
 

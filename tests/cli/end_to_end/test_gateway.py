@@ -129,7 +129,10 @@ def test_a_restart_on_the_same_port_keeps_the_token_unless_a_new_one_is_wanted(k
         (("--port", "99999"), "--port must be"),
         (("--listen", "0.0.0.0", "--token", "abc"), "--token must be env:NAME"),
         (("--listen", "0.0.0.0", "--token", "env:NOT_THERE"), "at least 20"),
+        (("--listen", "192.0.2.1", "--token", "env:SIM_KEY_1"), "cannot listen on 192.0.2.1: "),
         (("--keys", "none-such"), "no credential of that name"),
+        (("--socket", "none-such/socket"), "cannot listen on none-such/socket: No such file"),
+        (("--socket", "ask.py"), "cannot listen on ask.py: there is a file that is not a socket"),
     ],
 )
 def test_a_gateway_that_would_be_wrong_is_refused(keyed: Place, options: tuple[str, ...], says: str) -> None:
