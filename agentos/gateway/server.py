@@ -53,7 +53,7 @@ class Gateway:
         self._make_transport = make_transport
         self._listen = listen
         self._host_names = host_names
-        self._port = port
+        self.port = port  # 0: any, until it listens
         self._unix_socket = unix_socket
         self._settings = settings or GatewaySettings()
         self._on_request = on_request or _ignore
@@ -63,11 +63,6 @@ class Gateway:
 
     def __repr__(self) -> str:
         return f"<Gateway {self.url or 'not listening'}>"
-
-    @property
-    def port(self) -> int:
-        """Return the port on which it listens."""
-        return self._listeners[0].address[1] if self._listeners else self._port
 
     @property
     def open_requests(self) -> int:
@@ -87,10 +82,10 @@ class Gateway:
         names = build_hosts(self._listen, self._host_names)
         by_name = Admission(self.tokens, names, any_address=not is_loopback(self._listen))
         server = await loop.create_server(
-            lambda: GatewayConnection(service, by_name, loop), self._listen, self._port, backlog=_BACKLOG
+            lambda: GatewayConnection(service, by_name, loop), self._listen, self.port, backlog=_BACKLOG
         )
         self._listeners.append(HttpListener(server, service.connections))
-        self.url = self._listeners[0].url
+        self.url, self.port = self._listeners[0].url, self._listeners[0].address[1]
         if self._unix_socket is not None:
             try:
                 self._listeners.append(await self._listen_on_path(service, self._unix_socket, loop))
@@ -155,8 +150,8 @@ class Gateway:
         service.is_draining = True
         for exchange in tuple(service.exchanges):
             exchange.end()
-        for listener in self._listeners:
-            await listener.close()
+        while self._listeners:
+            await self._listeners.pop().close()
         while service.exchanges:
             await asyncio.sleep(0)
         service.wheel.close()

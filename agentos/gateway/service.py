@@ -49,6 +49,12 @@ class GatewaySettings:
     idle_timeout: float = 600.0  # of a connection without a request
     sweep: float = 2.0  # between two looks at slow clients
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a wait that is none."""
+        for name, value in (("max_wait", self.max_wait), ("park_after", self.park_after)):
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise ValueError(f"{name} must be a number of seconds, 0 or more, not {value!r}")
+
 
 class GatewayService:
     """Serves the connections of one gateway, in one event loop."""

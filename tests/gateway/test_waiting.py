@@ -429,6 +429,25 @@ def test_closing_ends_what_waits(pool: CredentialCoordinator) -> None:
     assert pool.get_available_count() == 1
 
 
+def test_a_gateway_that_was_closed_is_started_again_at_its_address(upstream: Provider) -> None:
+    async def main(pool: CredentialCoordinator) -> None:
+        gateway = pool.gateway()
+        async with gateway:
+            first = (gateway.url, gateway.port, gateway.token)
+        assert gateway.port == first[1]
+        async with gateway:
+            assert (gateway.url, gateway.port, gateway.token) == first
+
+    with make_pool(upstream.url) as pool:
+        asyncio.run(main(pool))
+
+
+@pytest.mark.parametrize("times", [{"max_wait": -1}, {"park_after": "soon"}])
+def test_a_wait_that_is_no_number_of_seconds_is_refused(pool: CredentialCoordinator, times: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(times))):
+        pool.gateway(**times)
+
+
 def test_a_request_that_is_ended_before_its_first_step_leaves_nothing(upstream: Provider) -> None:
     async def end_at_once(pool: CredentialCoordinator) -> tuple[int, list[str]]:
         outcomes: list[str] = []
