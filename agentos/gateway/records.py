@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,13 +70,15 @@ class RequestFile:
 
     def _rotate(self) -> None:
         path = Path(self._folder)
-        for number in range(_KEPT - 1, 0, -1):
-            older = path / f"{FILE}.{number}"
-            if older.exists():
-                older.replace(path / f"{FILE}.{number + 1}")
-        (path / FILE).replace(path / f"{FILE}.1")
-        os.close(self._file)
-        self._file = self._folder.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        names = [path / FILE, *(path / f"{FILE}.{number}" for number in range(1, _KEPT + 1))]
+        # Another gateway may have set it aside, or a person removed it.
+        if names[0].exists() and os.path.samestat(names[0].stat(), os.fstat(self._file)):
+            for newer, older in reversed(list(pairwise(names))):
+                if newer.exists():
+                    newer.replace(older)
+        opened = self._folder.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.close(self._file)  # only now: a closed descriptor may become another file's
+        self._file = opened
 
     def close(self) -> None:
         """Close the file."""

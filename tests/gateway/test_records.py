@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
+
+import pytest
 
 from agentos.costs.usage import Usage
 from agentos.gateway.records import FILE, GatewayRequest, RequestFile
@@ -47,6 +50,43 @@ def test_requests_are_lines_of_a_private_file_that_is_set_aside_when_large(tmp_p
     lines = [json.loads(line) for name in kept for line in (tmp_path / name).read_text().splitlines()]
     assert max(int(line["session"]) for line in lines) == 39
     assert (lines[0]["usage"]["output"], lines[0]["waited"]) == (2, 0.123)
+
+
+def test_two_gateways_that_share_the_file_set_it_aside_once(tmp_path: Path) -> None:
+    with PrivateFolder.at(tmp_path) as folder:
+        one, two = RequestFile(folder, largest=2000), RequestFile(folder, largest=2000)
+        for number in range(9):  # more than one file holds, less than two do
+            one.add(request(number))
+            two.add(request(number))
+        one.close()
+        two.close()
+
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    sizes = [os.stat(tmp_path / name).st_size for name in kept[1:]]
+    assert min(sizes) > 2000
+    lines = [line for name in kept for line in (tmp_path / name).read_text().splitlines()]
+    assert len(lines) == 18
+
+
+def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its descriptor would otherwise be another file's by then."""
+    with PrivateFolder.at(tmp_path) as folder:
+        file = RequestFile(folder, largest=100)
+        with monkeypatch.context() as patch:
+            patch.setattr(PrivateFolder, "open", refuse)
+            file.add(request(1))
+        other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)
+        file.add(request(2))
+        os.close(other)
+        file.close()
+
+    assert (tmp_path / "other").read_bytes() == b""
+    lines = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert [line["session"] for line in lines] == ["1", "2"]
+
+
+def refuse(*_: object) -> int:
+    raise OSError(errno.EMFILE, "too many open files")
 
 
 def test_a_gateway_of_the_same_port_finds_its_token_again(tmp_path: Path) -> None:
