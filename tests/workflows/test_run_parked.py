@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -29,10 +30,11 @@ def limited_for(seconds: float, after: int = 0) -> Callable[[int, str | None], i
     return worker
 
 
+@pytest.mark.parametrize("lease", ["item", "call"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_with_max_wait_a_run_ends_when_nothing_runs_and_no_key_is_due_in_time(workers: int) -> None:
+def test_with_max_wait_a_run_ends_when_nothing_runs_and_no_key_is_due_in_time(workers: int, lease: Any) -> None:
     clock = FakeClock()
-    run = ParallelCoordinator(workers, limited_pool(clock), max_wait=600, clock=clock)
+    run = ParallelCoordinator(workers, limited_pool(clock), max_wait=600, clock=clock, lease=lease)
 
     stats, results = run.execute_parallel(range(5), limited_for(3600, after=2), str)
 
