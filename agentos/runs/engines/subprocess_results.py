@@ -24,11 +24,13 @@ from ..output.stream_redaction import Redaction
 from .agent_attempts import AgentAttempts, AgentProcess
 
 if TYPE_CHECKING:
+    from ...providers.wire_verdict import WireVerdict
     from ..execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 
 _MOST_WARNINGS = 100
+_LIMITS = ("limited", "parked")  # of a WireVerdict
 
 
 class CommandAttempts:
@@ -129,12 +131,22 @@ class CommandAttempts:
         if status is None:
             raise Transient("the helper process that starts commands ended, and this command with it")
         code = os.waitstatus_to_exitcode(status)
-        if code or (outcome is not None and outcome.failed is not None):
+        has_failed = outcome is not None and outcome.failed is not None
+        if code and not has_failed:
+            self._raise_if_refused(attempt)
+        if code or has_failed:
             raise _failure(code, captured, outcome)
         value = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
         if captured.stdout_head is not None:
             value["stdout_head"] = captured.stdout_head
         return value if outcome is None or not outcome.usage else {**value, "usage": dict(outcome.usage)}
+
+    def _raise_if_refused(self, attempt: Attempt) -> None:
+        """Raise RateLimited if the last call of a command that failed was refused because no key was open."""
+        wire: WireVerdict | None = attempt.wire
+        if wire is not None and wire.why in _LIMITS:
+            wait = None if wire.until is None else max(0.0, wire.until - self._run.state.clock.wall())
+            raise RateLimited(wait, model=wire.model)
 
     def _parse_outcome(self, attempt: Attempt, completed: Completed) -> CommandOutcome | None:
         try:

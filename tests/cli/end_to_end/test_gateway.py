@@ -265,6 +265,19 @@ def test_functions_keep_their_tokens_when_the_gateway_is_killed_in_mid_run(keyed
     assert {(line["item"], line["attempt"], line["status"]) for line in requests} == {("a", 1, 200), ("b", 1, 200)}
 
 
+def test_a_command_that_is_refused_because_all_keys_are_parked_waits_for_them(place: Place) -> None:
+    with Simulator(equal_keys(KEYS, daily_requests=1, latency=Latency(0.005, 0.0))) as daily:
+        keyed = with_keys(place, daily)
+        items = ("a", "b", "c", "d")
+        ended = keyed.run(
+            "run", "--gateway", "--no-wait", "-j", "1", "--", sys.executable, "ask.py", "{}", "1", ":::", *items
+        )
+
+    assert ended.code == 75, ended.err
+    assert "3 of 4 done, 0 failed, 1 rate-limited" in ended.err + ended.out
+    assert "1 left (1 parked)" in keyed.run("show").out
+
+
 def test_a_gateway_without_keys_is_refused(place: Place) -> None:
     ended = place.run("run", "--gateway", "--", "echo", "{}", ":::", "a")
 
