@@ -38,6 +38,10 @@ class ServerFile:
             json.dump(fields, file)
             file.write("\n")
 
+    def remove(self, port: int) -> None:
+        """Remove the file of a gateway that has ended and whose port nobody chose."""
+        self._folder.unlink(_name(port))
+
 
 def _name(port: int) -> str:
     return f"{port}.json"

@@ -48,7 +48,7 @@ def say_where(*_):
 session._say_where = say_where
 file = SimpleNamespace(write=lambda **_: None, remove=lambda *_, **__: None)
 served = CredentialCoordinator(["sk-proj-Zq7vXw3Kp9LmT4rYs8Bd"]).gateway()
-asyncio.run(session._serve(served, file, SimpleNamespace(socket=None), [], None, None))
+asyncio.run(session._serve(served, file, SimpleNamespace(socket=None, port=0), [], None, None))
 """
 
 

@@ -133,6 +133,8 @@ async def _serve(
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+    if not options.port:
+        file.remove(served.port)
     if ended:
         return int(ExitCode.OK)
     return int(ExitCode.INTERRUPTED if first == signal.SIGINT else ExitCode.TERMINATED)

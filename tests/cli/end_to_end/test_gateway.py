@@ -90,14 +90,15 @@ def test_a_gateway_serves_and_says_where_and_ends_by_a_signal(keyed: Place) -> N
 
     assert ask(facts)[0] == 200
     assert ask(facts, token="wrong")[0] == 401
+    files = keyed.agentos_home / "gateway"
+    assert {stat.S_IMODE(os.stat(path).st_mode) for path in files.iterdir()} == {0o600}
     program.signal(signal.SIGTERM)
     ended = program.ended()
 
     assert ended.code == 0
     assert f"base URL {facts['url']}/v1" in ended.out
     assert facts["token"] not in ended.out + ended.err
-    files = keyed.agentos_home / "gateway"
-    assert {stat.S_IMODE(os.stat(path).st_mode) for path in files.iterdir()} == {0o600}
+    assert [path.name for path in files.iterdir()] == ["requests.jsonl"]  # and no token that nobody can use
     (line,) = (files / "requests.jsonl").read_text().splitlines()
     assert (json.loads(line)["key"], json.loads(line)["status"]) == ("key-1", 200)
 
