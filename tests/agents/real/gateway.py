@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class Run:
                         self.found += [f"{entry}/{part}" for secret in secrets if secret in data]
 
     def check(self, ended: subprocess.CompletedProcess[str], simulator: Running) -> list[dict[str, Any]]:
-        """Every task is done, no program reports a limit, and no key is anywhere."""
+        """Every task is done, no program reports a limit, no key is anywhere, and nothing overtook."""
         assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
         results = [json.loads(line) for line in self.agentos("results", "--jsonl").stdout.splitlines()]
         assert [line["outcome"] for line in results] == ["done"] * self.tasks
@@ -125,7 +126,17 @@ class Run:
         )
         assert not [key.name for key in self.plan.keys if key.secret in everything]
         assert simulator.statistics().violations == ()
-        return [json.loads(line) for line in self.agentos("results", "--requests").stdout.splitlines()]
+        requests = [json.loads(line) for line in self.agentos("results", "--requests").stdout.splitlines()]
+        check_order(requests)
+        return requests
+
+
+def check_order(requests: list[dict[str, Any]]) -> None:
+    """Of two requests for one model, the one that came first leaves first, unless a key refused it before."""
+    for model in {line["model"] for line in requests}:
+        same = [line for line in requests if line["model"] == model and not line["refusals"] and line["key"]]
+        left = [line["at"] + line["waited"] for line in sorted(same, key=lambda line: line["at"])]
+        assert all(one <= other + 0.01 for one, other in pairwise(left)), (model, left)  # they are rounded
 
 
 @pytest.mark.parametrize("name", COMMANDS)
