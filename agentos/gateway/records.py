@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from ..util.private_folder import PrivateFolder
 FILE: Final = "requests.jsonl"
 _LARGEST: Final = 32 * 1024 * 1024
 _KEPT: Final = 3  # older files
+_READ_AGAIN: Final = 4 * 1024 * 1024  # bytes, after a restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,18 @@ class RequestFile:
                 self._rotate()
         except OSError:
             pass
+
+    def read_last_keys(self) -> dict[str, str]:
+        """Return the key that served each session last, by the newest lines of the file."""
+        found: dict[str, str] = {}
+        with open(self._folder.open(FILE, os.O_RDONLY), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _READ_AGAIN))
+            for line in file:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    fields = json.loads(line)
+                    if fields["session"] and fields["outcome"] == "done":
+                        found[str(fields["session"])] = str(fields["key"])
+        return found
 
     def _rotate(self) -> None:
         path = Path(self._folder)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from .admission import Admission, build_hosts, is_loopback
 from .client_connection import GatewayConnection
 from .records import GatewayRequest
 from .service import GatewayService, GatewaySettings
+from .sessions import SessionTable
 from .tokens import TokenHolder, TokenTable, new_token, require_strong
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Gateway:
         self._settings = settings or GatewaySettings()
         self._on_request = on_request or _ignore
         self._listeners: list[HttpListener] = []
+        self._sessions = SessionTable()
         self._service: GatewayService | None = None
         self._transport: AsyncPoolTransport | None = None
 
@@ -74,11 +77,22 @@ class Gateway:
         """Return the number of requests that wait for a key."""
         return 0 if self._service is None else sum(each.is_waiting for each in tuple(self._service.exchanges))
 
+    def remember_sessions(self, keys: Mapping[str, str]) -> None:
+        """Note the key that served each session last, as an earlier gateway recorded it; to be called before requests.
+
+        What such a session carries was made by that key's quota. Keys that are gone are left out.
+        """
+        for session, key in keys.items():
+            with contextlib.suppress(ValueError):
+                self._sessions.note_earlier(session, self._pool.find_quota(key))
+
     async def start(self) -> None:
         """Listen. Raises OSError if the port or the socket's path is taken."""
         loop = asyncio.get_running_loop()
         self._transport = self._make_transport()
-        self._service = service = GatewayService(self._pool, self._transport, self._settings, self._on_request, loop)
+        self._service = service = GatewayService(
+            self._pool, self._transport, self._settings, self._on_request, self._sessions, loop
+        )
         names = build_hosts(self._listen, self._host_names)
         by_name = Admission(self.tokens, names, any_address=not is_loopback(self._listen))
         server = await loop.create_server(

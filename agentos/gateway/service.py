@@ -65,6 +65,7 @@ class GatewayService:
         transport: AsyncPoolTransport,
         settings: GatewaySettings,
         on_request: Callable[[GatewayRequest], None],
+        sessions: SessionTable,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.pool = pool
@@ -72,7 +73,7 @@ class GatewayService:
         self.clock = pool.clock
         self.connections: set[HttpConnection] = set()
         self.exchanges: set[Exchange] = set()
-        self.sessions = SessionTable()
+        self.sessions = sessions
         self.places = PlacesInLine()
         self.lanes = LaneTable()
         self.memory = BodyMemory(MEMORY_FOR_BODIES)

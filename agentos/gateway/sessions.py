@@ -16,6 +16,7 @@ class SessionTable:
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
         self._by_session: OrderedDict[str, str] = OrderedDict()
+        self._by_name: OrderedDict[str, str] = OrderedDict()  # of sessions that an earlier gateway served
         self._by_state: OrderedDict[str, str] = OrderedDict()
 
     def find_pin(self, facts: RequestFacts) -> str | None:
@@ -26,12 +27,18 @@ class SessionTable:
             if state in self._by_state:
                 self._by_state.move_to_end(state)
                 return self._by_state[state]
-        return None if facts.affinity is None else self._by_session.get(facts.affinity)
+        if facts.affinity is None or facts.session is None:
+            return None
+        return self._by_session.get(facts.affinity) or self._by_name.get(facts.session)
 
     def note_session(self, facts: RequestFacts, quota: str) -> None:
         """Note that *quota* serves the request."""
         if facts.affinity is not None:
             self._put(self._by_session, facts.affinity, quota)
+
+    def note_earlier(self, session: str, quota: str) -> None:
+        """Note that *quota* served the session before this gateway began: its state is not known here."""
+        self._put(self._by_name, session, quota)
 
     def note_state(self, state: str, quota: str) -> None:
         """Note that *quota* made the state with this digest."""

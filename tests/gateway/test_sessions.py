@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from agentos import Credential, CredentialCoordinator
 from agentos.gateway import GatewaySettings
+from agentos.gateway.records import RequestFile
 from agentos.simulator import Latency, Simulator, organisations
+from agentos.util.private_folder import PrivateFolder
 
-from .running import Provider, Received, Served, make_pool, provider, secret, serving
+from .running import Provider, Received, Served, make_pool, provider, secret, serving, wait_until
 
 SESSION = {"session-id": "s-1"}
 
@@ -92,6 +96,23 @@ def test_state_is_recognised_for_a_client_that_accepts_compressed_answers(
         pool.mark_rate_limited(secret(int(first[-1])), 0.5)
 
         assert ask(served, {"previous_response_id": f"resp_of_{first[-1]}"}) == first
+
+
+def test_a_session_of_an_earlier_gateway_goes_to_the_key_that_served_it(
+    pool: CredentialCoordinator, tmp_path: Path
+) -> None:
+    with PrivateFolder.at(tmp_path) as folder, contextlib.closing(RequestFile(folder)) as file:
+        with serving(pool) as served:
+            first = ask(served, headers=SESSION)
+            wait_until(lambda: bool(served.records))
+        file.add(served.records[0])
+        earlier = {**file.read_last_keys(), "s-2": "a key that is gone"}
+    pool.mark_rate_limited(secret(int(first[-1])), 0.5)
+
+    with serving(pool) as served:
+        served.gateway.remember_sessions(earlier)
+        assert ask(served, {"previous_response_id": f"resp_of_{first[-1]}"}, SESSION) == first
+        assert ask(served, {"previous_response_id": "resp_of_9"}, {"session-id": "s-2"})
 
 
 def test_a_bound_session_moves_when_its_key_is_dead(pool: CredentialCoordinator) -> None:

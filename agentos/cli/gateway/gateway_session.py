@@ -84,6 +84,7 @@ def run_gateway(options: GatewayOptions, out: TextIO) -> int:
             settings=GatewaySettings(max_wait=options.max_wait, park_after=options.park_after),
             on_request=records.add,
         )
+        served.remember_sessions(records.read_last_keys())
         raise_descriptor_limit()
         try:
             return asyncio.run(_serve(served, file, options, keys, out, folder))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...errors import AgentOSError
 from ...providers.signal import PARKED_FROM
 from ..usage_error import UsageError
 
@@ -83,6 +84,18 @@ def _open_process(
     variables = process.programs.build_environment("", process.token)
     ends.enter_context(replaced_environment(variables, secret_variables))
     return process
+
+
+def recall_sessions(gateway: GatewayThread | GatewayProcess, folder: os.PathLike[str]) -> None:
+    """Tell the gateway of a resumed run which keys served its sessions before. Sessions are of commands."""
+    from ...gateway.thread import GatewayThread
+    from ...runs.journal.journal_files import locate_files
+    from ...runs.report.gateway_requests import find_last_keys
+
+    files = locate_files(folder)
+    if isinstance(gateway, GatewayThread) and files.size(files.db):
+        with contextlib.suppress(AgentOSError, OSError):  # of a damaged journal, of which the run itself will speak
+            gateway.gateway.remember_sessions(find_last_keys(files))
 
 
 def find_park_after(request: RunRequest) -> float | None:

@@ -120,6 +120,10 @@ class _Session:
         require_own_files(request)
         self._owned = claim_folder(request)
         ends.callback(self._owned.release)
+        if self._gateway is not None:
+            from ..gateway.run_gateway import recall_sessions
+
+            recall_sessions(self._gateway, self._owned.folder)
         self._show()
         return self._run_coordinator(command, function)
 
@@ -339,8 +343,7 @@ class _Session:
     def _worker(self, command: Command | None, function: Callable[..., Any] | None) -> Any:
         """Return the worker, with its output captured."""
         if command is not None:
-            access: Any = self._gateway  # a thread, where items are commands
-            return replace(command, outputs=self._outputs, access=access)
+            return replace(command, outputs=self._outputs, access=self._gateway)
         assert function is not None  # noqa: S101 - for the type checker: there is one or the other
         from .worker_function import find_journal_name, find_worker_folder
 

@@ -20,6 +20,11 @@ _EACH: Final = (
     "select seq, detail from entries where kind = 'gateway_request' and json_valid(detail) and seq > ? "
     "order by seq limit 1000"
 )
+# A bare column of an aggregate is that of the row with the maximum.
+_LAST_KEYS: Final = (
+    "select detail ->> '$.session', credential, max(seq) from entries where kind = 'gateway_request' "
+    "and json_valid(detail) and detail ->> '$.outcome' = 'done' and detail ->> '$.session' is not null group by 1"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,11 @@ def sum_requests(files: JournalFiles) -> RequestTotals:
         return RequestTotals(*connection.execute(_TOTALS).fetchone())
 
     return read_journal(files, read)
+
+
+def find_last_keys(files: JournalFiles) -> dict[str, str]:
+    """Return the key that served each session last."""
+    return {str(session): str(key) for session, key, _ in query_rows(files, _LAST_KEYS)}
 
 
 def request_lines(files: JournalFiles) -> Iterator[str]:

@@ -279,6 +279,34 @@ def test_a_command_that_is_refused_because_all_keys_are_parked_waits_for_them(pl
     assert "1 left (1 parked)" in keyed.run("show").out
 
 
+CONVERSE = """
+import json, os, pathlib, sys, urllib.request
+kept = pathlib.Path(sys.argv[1] + ".json")
+said = json.loads(kept.read_text()) if kept.exists() else []
+body = {"model": "gpt-4o", "input": said, "include": ["reasoning.encrypted_content"]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/responses", json.dumps(body).encode(),
+    {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "session-id": sys.argv[1]})
+with urllib.request.urlopen(request, timeout=100) as answer:
+    kept.write_text(json.dumps([*said, *json.load(answer)["output"]]))
+    print(answer.headers["x-agentos-key"])
+"""
+
+
+def test_a_session_that_goes_on_in_a_resumed_run_stays_with_its_organisation(keyed: Place) -> None:
+    keyed.write("converse.py", CONVERSE)
+    for name in ("a.json", "b.json"):
+        keyed.asked_for(name)
+    command = ("--", sys.executable, "converse.py", "{}", ":::", "a", "b")
+    first = keyed.run("run", "--name", "r", "--gateway", "-j", "1", *command)
+    assert "[b] key-2" in first.out
+
+    again = keyed.run("retry", "r", "--items", "b")
+
+    assert again.code == 0, again.err
+    assert "[b] key-2" in again.out
+
+
 def test_a_gateway_without_keys_is_refused(place: Place) -> None:
     ended = place.run("run", "--gateway", "--", "echo", "{}", ":::", "a")
 
