@@ -212,6 +212,20 @@ def test_a_silent_provider_is_given_up(upstream: Provider) -> None:
         assert upstream.next().is_closed()
 
 
+def test_a_stream_that_falls_silent_is_cut_off(upstream: Provider) -> None:
+    settings = GatewaySettings(silence=0.05)
+    with make_pool(upstream.url) as pool, serving(pool, settings) as served, served.connect() as client:
+        client.send(served.request(body={**CHAT, "stream": True}))
+        sent = upstream.next()
+        sent.reply(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        assert client.head()[0] == 200
+        assert client.piece() == b"hello"
+
+        assert client.is_closed()
+        assert sent.is_closed()
+        assert pool.get_available_count() == 1
+
+
 def test_a_provider_without_a_key_is_refused_before_anything_is_sent(served: Served, upstream: Provider) -> None:
     answer = served.ask("/v1/messages")
 
