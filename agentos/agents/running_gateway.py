@@ -69,4 +69,7 @@ def _is_alive(pid: int) -> bool:
         return False
     except OSError:
         return True  # another user's, or out of reach
-    return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return True  # no such folder on this system

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,17 @@ def test_a_file_that_is_not_that_of_a_running_gateway_is_not_used(
 
     with pytest.raises(UsageError, match="no gateway runs"):
         call(env, "claude")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_gateway_that_was_killed_and_not_reaped_is_not_used(home: Path) -> None:
+    """As in a container whose first process reaps nothing."""
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        write_gateway(home, pid=process.pid)
+
+        with pytest.raises(UsageError, match="no gateway runs"):
+            call(env, "claude")
 
 
 def test_the_command_is_registered(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
