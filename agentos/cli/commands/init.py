@@ -30,7 +30,7 @@ _HEAD: Final = """\
 _CREDENTIALS: Final = """
 # One [[credentials]] for each key. Where its secret is, one of:
 #   env = "OPENAI_API_KEY"              an environment variable
-#   file = "~/.secrets/openai"          a file that holds the secret alone; relative to this file
+#   file = "openai.key"                 a file that holds the secret alone; relative to this file
 #   command = ["pass", "show", "acme"]  what a command prints (see below)
 # What is known of it; all of this may be left out, and limits are then found out:
 #   name = "alice"                      what it is called in displays and logs, and with --keys

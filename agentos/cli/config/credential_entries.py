@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _THIS_MACHINE: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?"
 NOT_FOR_KEYS: Final = (
     "must end in KEY, TOKEN or SECRET here: through other variables its author could run commands on your machine"
 )
+OUT_OF_FOLDER: Final = "leads out of the folder of this file: its author could have any file of yours sent as a key"
 IN_YOUR_OWN: Final = "put it into agentos.toml in your own configuration folder, or name this file with --config"
 
 
@@ -262,6 +264,14 @@ def _require_harmless(checked: Mapping[str, Any], number: int, source: ConfigFil
         _refuse(source, number, "hosts", _OWN_ONLY["base_url"], IN_YOUR_OWN)
     if "env_key" in checked and not is_for_keys(checked["env_key"]):
         _refuse(source, number, "env_key", NOT_FOR_KEYS, IN_YOUR_OWN)
+    if "file" in checked and not is_within(source.path.parent, checked["file"]):
+        _refuse(source, number, "file", OUT_OF_FOLDER, IN_YOUR_OWN)
+
+
+def is_within(folder: Path, path: str) -> bool:
+    """Return whether *path*, links resolved, is inside *folder*. A path that begins with ``~`` is not."""
+    inside = Path(os.path.realpath(folder))
+    return not path.startswith("~") and Path(os.path.realpath(inside / path)).is_relative_to(inside)
 
 
 def _default_name(kind: str, place: Any, number: int, source: ConfigFile) -> str:

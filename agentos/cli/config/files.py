@@ -5,8 +5,8 @@ With ``--config FILE`` (or ``AGENTOS_CONFIG``) only that file is read. Otherwise
 options win, and its credentials are added to the user's. Variables ``AGENTOS_*`` win over files, and flags over both.
 
 A cloned repository may contain an ``agentos.toml``. So a file is trusted only if the user named it, or keeps it in the
-user's own folder. Any other file must not run code, send keys elsewhere, write outside of its folder, or replace a
-credential of the user.
+user's own folder. Any other file must not run code, send keys elsewhere, read keys or write outside of its folder, or
+replace a credential of the user.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from ..usage_error import UsageError
 from .credential_entries import (
     IN_YOUR_OWN,
     NOT_FOR_KEYS,
+    OUT_OF_FOLDER,
     ConfigFile,
     CredentialEntry,
+    is_within,
     parse_entries,
     require_not_replaced,
     require_same_limits,
@@ -286,15 +288,11 @@ def _find_harm(name: str, value: Any, folder: Path) -> str | None:
         path = value.removeprefix(_IN_A_FILE) if value.startswith(_IN_A_FILE) else None
     else:
         path = value if name in ("dir", "results", "joblog", "report") else None
-    if path is None or _is_within(folder, path):
-        return None
-    return "leads out of the folder of this file: its author could have files written there"
-
-
-def _is_within(folder: Path, path: str) -> bool:
-    """Return whether *path*, links resolved, is inside *folder*. A path that begins with ``~`` is not."""
-    inside = Path(os.path.realpath(folder))
-    return not path.startswith("~") and Path(os.path.realpath(inside / path)).is_relative_to(inside)
+    if path is not None and not is_within(folder, path):
+        return "leads out of the folder of this file: its author could have files written there"
+    if name == "keys" and not all(is_within(folder, word) for word in value):
+        return OUT_OF_FOLDER
+    return None
 
 
 # -- environment ------------------------------------------------------------------------------------------------------

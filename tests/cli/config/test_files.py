@@ -605,6 +605,31 @@ def test_a_project_cannot_set_variables_or_send_keys_elsewhere_but_the_user_can(
     assert len(load_settings(None, project, environ).credentials) == 1
 
 
+@pytest.mark.parametrize("place", ["{outside}/key", "../outside/key", "~/key", "link/key"])
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('[[credentials]]\nname = "a"\nfile = "{place}"\n', "line 3: credentials[1].file"),
+        ('[run]\nkeys = ["env:A", "{place}"]\n', "line 2: run.keys"),
+    ],
+)
+def test_a_project_cannot_have_files_outside_of_its_folder_sent_as_keys_but_the_user_can(
+    project: Path, environ: dict[str, str], text: str, field: str, place: str
+) -> None:
+    outside = project.parent / "outside"
+    outside.mkdir()
+    (project / "link").symlink_to(outside)
+    text = text.format(place=place.format(outside=outside))
+
+    refused = refusal(text, project, environ)
+
+    assert refused.message.startswith(f"agentos.toml, {field} leads out of the folder of this file: ")
+    assert "your own configuration folder" in (refused.hint or "")
+    write(own(environ), text)
+    (project / "agentos.toml").unlink()
+    load_settings(None, project, environ)
+
+
 def test_a_project_may_have_its_keys_sent_to_this_machine(project: Path, environ: dict[str, str]) -> None:
     write(project, '[[credentials]]\nname = "a"\nenv = "A"\nhosts = ["127.0.0.1:8000", "localhost"]\n')
 
