@@ -10,6 +10,7 @@ from ..core.learning.adaptive_pool import AdaptivePool
 from ..core.limits.base import FOREVER
 
 _LOG_INTERVAL = 60.0
+_SHORT = 5.0  # seconds: whoever goes at the speed of the limits waits that long all the time
 _LAST_HOUR = 253_000_000_000.0  # in the year 9987: datetime ends in 9999
 
 
@@ -19,12 +20,12 @@ class ShortageLog:
     def __init__(self, core: AdaptivePool) -> None:
         self._core = core
         self.logged_kinds: set[str] = set()  # the kinds logged in the current shortage
-        self._quiet_until = -FOREVER  # for shortages in a run
+        self._quiet_until = -FOREVER  # for shortages in a run, and short ones
 
     def message(self, now: float, stay: bool, *, of_a_run: bool) -> tuple[int, str] | None:
         """Return the level and text to log for a request that has to wait: once per shortage and kind.
 
-        A run that goes at the speed of its limits is short of keys all the time: it is logged once a minute.
+        Whoever goes at the speed of the limits is short of keys all the time: that is logged once a minute.
         """
         core = self._core
         if core.not_before > now:
@@ -36,7 +37,7 @@ class ShortageLog:
         if kind in self.logged_kinds:
             return None
         self.logged_kinds.add(kind)
-        if of_a_run:
+        if of_a_run or (not exhausted and core.next_at - now < _SHORT):
             if now < self._quiet_until:
                 return None
             self._quiet_until = now + _LOG_INTERVAL

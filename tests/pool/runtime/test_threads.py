@@ -11,6 +11,7 @@ from agentos import (
     Credential,
     CredentialCoordinator,
     Lease,
+    Limit,
     NeverFits,
     NoCredentialAvailable,
     NoUsableCredential,
@@ -484,6 +485,22 @@ def test_limited_is_logged_differently_from_exhausted(
 
     assert caplog.text.count("[COORDINATOR] no key is available until") == 1
     assert "exhausted" not in caplog.text
+
+
+def test_short_waits_at_the_speed_of_a_limit_are_logged_once_a_minute(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    credential = Credential("long-enough", name="k", limits=[Limit("requests", 60, burst=1)])
+    pool = CredentialCoordinator([credential], clock=clock)
+
+    for _ in range(90):
+        pool.acquire().release()
+        waiter = waiting(pool, clock, "w")
+        clock.advance(1)
+        waiter.result().release()
+        clock.advance(1)
+
+    assert caplog.text.count("[COORDINATOR] no key is available until") == 3
 
 
 def test_an_interrupted_waiter_leaves_the_queue(
