@@ -287,7 +287,10 @@ class RateLimited(AgentOSError):
         super().__init__(retry_after=retry_after, model=model)
 
     def describe(self) -> str:
-        return "rate-limited" if self.retry_after is None else f"rate-limited, retry after {self.retry_after}"
+        after = self.retry_after  # seconds, or a text or a date as a header has it
+        if isinstance(after, int | float):
+            after = f"{round(after, 1)} s"
+        return "rate-limited" if after is None else f"rate-limited, retry after {after}"
 
 
 @error_fields(kw_only=False)

@@ -273,4 +273,6 @@ def test_a_lost_lease_says_which_and_that_it_must_not_be_used() -> None:
 
 def test_a_limit_says_how_long() -> None:
     assert str(RateLimited()) == "rate-limited"
-    assert str(RateLimited(30)) == "rate-limited, retry after 30"
+    assert str(RateLimited(30)) == "rate-limited, retry after 30 s"
+    assert str(RateLimited(7.895966053009033)) == "rate-limited, retry after 7.9 s"
+    assert str(RateLimited("tomorrow")) == "rate-limited, retry after tomorrow"
