@@ -287,9 +287,7 @@ class RateLimited(AgentOSError):
         super().__init__(retry_after=retry_after, model=model)
 
     def describe(self) -> str:
-        after = self.retry_after  # seconds, or a text or a date as a header has it
-        if isinstance(after, int | float):
-            after = f"{round(after, 1)} s"
+        after = f"{round(self.retry_after, 1)} s" if isinstance(self.retry_after, int | float) else self.retry_after
         return "rate-limited" if after is None else f"rate-limited, retry after {after}"
 
 
