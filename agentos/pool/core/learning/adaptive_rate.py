@@ -38,7 +38,8 @@ _BEHIND, _LEAST_BEHIND, _MOST_BEHIND = 0.1, 1.0, 2.0
 _CERTAIN = 2.0  # times what may have been left at two refusals must be admitted between them to measure
 _ENOUGH = 4.0  # admitted between refusals: from here on the measured rate counts
 _LEANING = 0.02  # speed-up after *plateau* requests without a refusal; it grows with the square
-_FEW = 40.0  # admitted calls: a rate that was measured with fewer is less sure, and leans more
+# Admitted calls: a rate that was measured with fewer is less sure, and leans more. Of tokens a refusal tells more.
+_FEW, _FEW_OF_TOKENS = 40.0, 15.0
 _SHORTEST_PLATEAU, _PLATEAU, _LONGEST_PLATEAU = 8.0, 50.0, 400.0
 _SURE = 3.0  # times the admitted calls that the rate was measured with: the longest plateau
 _MOST_LEANING = 1.5
@@ -158,7 +159,8 @@ class AdaptiveRate(Hypothesis):
 
     def _leaned(self) -> float:
         plateau = max(self.plateau, _LAGS * self.lag * self.rate)
-        leaning = _LEANING * max(1.0, _FEW / self.found) if self.found else _LEANING
+        few = _FEW_OF_TOKENS if self.dimension else _FEW
+        leaning = _LEANING * max(1.0, few / self.found) if self.found else _LEANING
         return float(self.rate * min(_MOST_LEANING, 1.0 + leaning * (self.pressed / plateau) ** 2))
 
     def _behind(self) -> float:

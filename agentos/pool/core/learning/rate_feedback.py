@@ -52,7 +52,7 @@ def learn_rate(
     mark_as_untaken(grant, adaptive)
     quota.add_history(now, f"{adaptive}: refused ({signal.why})")
     if adaptive.row == 0:
-        return min(FIRST_COOLDOWN, (3.0 if adaptive.searching else 1.0) / adaptive.rate)
+        return min(FIRST_COOLDOWN, (3.0 if adaptive.searching or adaptive.dimension else 1.0) / adaptive.rate)
     return max(FIRST_COOLDOWN, adaptive.cooldown(now))
 
 

@@ -381,7 +381,8 @@ class ReportedLimit(Hypothesis):
         if elapsed < _MEASURABLE * self.per:
             self.trust, self.obeyed = _LEAST, False  # its amount is wrong
             return
-        self.trust -= 1.0
+        if self.dimension == REQUESTS:  # how many tokens a call takes, providers count in ways of their own
+            self.trust -= 1.0
         self.least_rate = max(self.believed_rate, (self.admitted - self.capacity) / elapsed)
         self._measure(self.limit.amount, self.limit.amount / self.least_rate)
 

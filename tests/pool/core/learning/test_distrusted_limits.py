@@ -266,9 +266,10 @@ def test_calls_of_a_window_count_even_if_answers_say_that_much_is_left() -> None
     assert limit.ready_at(1.0, 122.0) > 150.0
 
 
-def test_a_limit_that_calls_have_refuted_twice_is_let_go() -> None:
-    """Raising it again and again would never be faster than the limit itself."""
-    limit = ReportedLimit("requests", None, 6.0, 600.0, WINDOW)
+@pytest.mark.parametrize(("dimension", "expected"), [("requests", [True, False]), ("tokens", [True, True])])
+def test_a_limit_that_calls_have_refuted_twice_is_let_go(dimension: str, expected: list[bool]) -> None:
+    """Raising it again and again would never be faster than itself. Tokens are counted in different ways."""
+    limit = ReportedLimit(dimension, None, 6.0, 600.0, WINDOW)
     limit.begin_count(0.0)
 
     trusted = []
@@ -277,7 +278,7 @@ def test_a_limit_that_calls_have_refuted_twice_is_let_go() -> None:
         limit.yield_to_evidence(now)
         trusted.append(limit.believed)
 
-    assert trusted == [True, False]
+    assert trusted == expected
 
 
 def test_what_a_refusal_says_is_left_of_a_window_is_no_more_than_was_left_before() -> None:
