@@ -33,6 +33,7 @@ _TOGETHER = 0.05  # seconds: calls that start within them may arrive in any orde
 # it has the most.
 _AT_FIRST, _LEAST, _SURE, _MOST = 1.0, -1.0, 2.0, 3.0
 _UNEXPECTED, _UNEXPECTED_SHARE = 3.0, 0.3  # requests left, and share of the limit, that rounding does not explain
+_COUNTED_ALIKE = 2.0  # times the rate in tokens that may seem admitted in a short time, and still be the limit's
 _SHORT = 4.0  # times as much as is left was expected: the bucket holds less, or refills more slowly
 
 
@@ -378,12 +379,23 @@ class ReportedLimit(Hypothesis):
 
     def yield_to_evidence(self, now: float) -> None:
         elapsed = now - self.since
-        if elapsed < _MEASURABLE * self.per:
+        measurable = elapsed >= _MEASURABLE * self.per
+        if not measurable and self.shape == BUCKET and self.evidence.spare:
+            # In so short a time only what the bucket holds can be wrong, and that was concluded, not reported.
+            excess = self.admitted - self.capacity - self.believed_rate * elapsed
+            self.evidence.spare = max(0.0, self.evidence.spare - excess)
+            self._measure(self.limit.amount, self.per)
+            if not self.is_refuted(now):
+                return
+        admitted_rate = (self.admitted - self.capacity) / elapsed if elapsed > 0 else FOREVER
+        # How many tokens a call takes, providers count in ways of their own: a few more refute nothing.
+        counts_alike = self.dimension == REQUESTS
+        if not measurable and (counts_alike or admitted_rate > _COUNTED_ALIKE * self.believed_rate):
             self.trust, self.obeyed = _LEAST, False  # its amount is wrong
             return
-        if self.dimension == REQUESTS:  # how many tokens a call takes, providers count in ways of their own
+        if counts_alike:
             self.trust -= 1.0
-        self.least_rate = max(self.believed_rate, (self.admitted - self.capacity) / elapsed)
+        self.least_rate = max(self.believed_rate, admitted_rate)
         self._measure(self.limit.amount, self.limit.amount / self.least_rate)
 
     def is_probe(self, place: float) -> bool:

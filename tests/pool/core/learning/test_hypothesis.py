@@ -57,6 +57,30 @@ def test_a_hundred_a_minute_do_not_survive_two_hundred_in_two_seconds() -> None:
     assert not limit.obeyed
 
 
+def test_a_bucket_that_held_a_little_more_than_concluded_stays_in_force() -> None:
+    limit = ReportedLimit("tokens", None, 60_000.0, 60.0)
+    limit.evidence.spare = 45_000.0
+    limit.begin_count(0.0)
+
+    limit.on_admitted(20_300.0, 0.0, 5.0)  # 15,000 at once and 1,000 a second are 20,000
+
+    assert limit.obeyed
+    assert limit.believed
+    assert not limit.is_refuted(5.0)
+    assert (limit.capacity, limit.believed_rate) == (15_300.0, 1_000.0)
+
+
+@pytest.mark.parametrize(("admitted", "stands"), [(65_300.0, True), (75_000.0, False)])
+def test_a_few_tokens_too_many_raise_a_limit_and_many_more_end_it(admitted: float, stands: bool) -> None:
+    limit = ReportedLimit("tokens", None, 60_000.0, 60.0)
+    limit.begin_count(0.0)
+
+    limit.on_admitted(admitted, 0.0, 5.0)
+
+    assert limit.obeyed is stands
+    assert not stands_refuted(limit, 5.0)
+
+
 def test_a_raise_does_not_forgive_what_was_admitted_before_it() -> None:
     """Two a second where one was believed: each raise counts all that was admitted since the last refusal."""
     limit = reported()
