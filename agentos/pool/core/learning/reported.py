@@ -379,23 +379,20 @@ class ReportedLimit(Hypothesis):
 
     def yield_to_evidence(self, now: float) -> None:
         elapsed = now - self.since
-        measurable = elapsed >= _MEASURABLE * self.per
-        if not measurable and self.shape == BUCKET and self.evidence.spare:
-            # In so short a time only what the bucket holds can be wrong, and that was concluded, not reported.
+        if brief := elapsed < _MEASURABLE * self.per:
+            # In so short a time only what a bucket holds can be wrong, which was concluded and not reported.
             excess = self.admitted - self.capacity - self.believed_rate * elapsed
             self.evidence.spare = max(0.0, self.evidence.spare - excess)
             self._measure(self.limit.amount, self.per)
             if not self.is_refuted(now):
                 return
-        admitted_rate = (self.admitted - self.capacity) / elapsed if elapsed > 0 else FOREVER
+        rate = (self.admitted - self.capacity) / elapsed if elapsed > 0 else FOREVER
         # How many tokens a call takes, providers count in ways of their own: a few more refute nothing.
-        counts_alike = self.dimension == REQUESTS
-        if not measurable and (counts_alike or admitted_rate > _COUNTED_ALIKE * self.believed_rate):
+        if brief and (self.dimension == REQUESTS or rate > _COUNTED_ALIKE * self.believed_rate):
             self.trust, self.obeyed = _LEAST, False  # its amount is wrong
             return
-        if counts_alike:
-            self.trust -= 1.0
-        self.least_rate = max(self.believed_rate, admitted_rate)
+        self.trust -= self.dimension == REQUESTS
+        self.least_rate = max(self.believed_rate, rate)
         self._measure(self.limit.amount, self.limit.amount / self.least_rate)
 
     def is_probe(self, place: float) -> bool:
@@ -483,10 +480,8 @@ class ReportedLimit(Hypothesis):
         self.starts = RecentStarts(packed.get("starts", ()))
         self.hint = packed.get("hint")
         self.least_rate = packed.get("least_rate", 0.0)
-        self.obeyed = packed.get("obeyed", True)
-        self.trust = packed.get("trust", _AT_FIRST)
-        self.renews = packed.get("renews", False)
-        self.slides = packed.get("slides", False)
+        self.obeyed, self.trust = packed.get("obeyed", True), packed.get("trust", _AT_FIRST)
+        self.renews, self.slides = packed.get("renews", False), packed.get("slides", False)
         self.total = unpack_instant(packed.get("total"), FOREVER)
         self.probe.blocked_at = unpack_instant(packed.get("blocked_at"), FOREVER)
         self.usable.unpack(packed, "usable")
