@@ -468,6 +468,8 @@ class ReportedLimit(Hypothesis):
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         """Load a record; those of earlier versions have fewer fields."""
+        if "evidence" in packed:  # first, for it tells what a bucket holds
+            self.evidence.unpack(packed["evidence"], packed.get("anchor"))
         _, _, _, amount, per = packed["learned"]
         self._measure(amount, per)
         self.empty_at = unpack_instant(packed["empty_at"])
@@ -487,8 +489,6 @@ class ReportedLimit(Hypothesis):
         self.usable.unpack(packed, "usable")
         self._mark = packed.get("mark", 0.0)
         self.probe.place, self.probe.step = packed.get("probe", (self.probe.place, self.probe.step))
-        if "evidence" in packed:
-            self.evidence.unpack(packed["evidence"], packed.get("anchor"))
         self.unpack_evidence(packed)
 
     def reset(self) -> None:

@@ -481,6 +481,21 @@ def test_a_copy_of_one_that_nothing_was_heard_of_is_full() -> None:
     assert other.left(0.0) == 8.0
 
 
+def test_another_process_knows_at_once_that_a_bucket_holds_less_than_its_limit() -> None:
+    limit = told(60_000.0, 60.0, "tokens")
+    limit.evidence.spare = 45_000.0
+    limit._measure(60_000.0, 60.0)
+    packed = json.loads(json.dumps(limit.pack()))
+    other = ReportedLimit(*packed["learned"][1:])
+
+    other.unpack(packed)
+
+    assert other.fill_time == limit.fill_time == 15.0
+    for each in (limit, other):
+        each.take(14_000.0, 100.0)
+    assert other.ready_at(2_000.0, 100.0) == limit.ready_at(2_000.0, 100.0) == 101.0
+
+
 def test_unpacking_takes_over_a_limit_that_has_changed() -> None:
     limit, other = told(), told()
     hear(limit, 4.0, 0.0, of=16.0)
