@@ -35,7 +35,7 @@ class FeedbackResult:
 class _LeaseBookkeeping:
     """Per-lease bookkeeping, kept outside the pool so that attribute access on the hot path stays fast."""
 
-    __slots__ = ("calls", "doubt_at", "doubted", "troubled", "well")
+    __slots__ = ("busy", "calls", "doubt_at", "doubted", "troubled", "well")
 
     def __init__(self) -> None:
         self.doubt_at: float | None = None  # since when refusals are attributed to the network
@@ -43,6 +43,7 @@ class _LeaseBookkeeping:
         # By token, the failure of a lease's call; None: its outcome is unknown.
         self.troubled: dict[int, Event | None] = {}
         self.well: set[int] = set()  # tokens of leases with a reported success
+        self.busy: dict[Quota, str] = {}  # the provider that its last error named
         self.calls: dict[int, Grant] = {}  # by token, a call that was planned after the lease began, as its own lease
 
 
@@ -76,7 +77,7 @@ class AdaptivePool(LeasePool):
         if event is Event.OK or not (elsewhere or signal.provider in GENERIC_PROVIDERS):
             key.quota.provider = signal.provider
         if event in _ANSWERED_EVENTS and not self.outages.has_no_failures:
-            self.outages.on_answer(signal.provider)
+            self._note_answer(key.quota, signal.provider)
         limited_before = planned is None and self._memory.troubled.get(grant.token) is Event.LIMITED
         if event not in _SUCCESS_EVENTS:
             if not limited_before:
@@ -201,7 +202,13 @@ class AdaptivePool(LeasePool):
             return self._cool_down(grant.key.quota, now + signal.delay, None, why, now, probe=True)
         return self.spend(grant.key, signal.why, now)
 
+    def _note_answer(self, quota: Quota, provider: str | None) -> None:
+        """Note that a provider answered. Where a success does not tell whose it is, an error of the quota did."""
+        generic = provider is None or provider in GENERIC_PROVIDERS
+        self.outages.on_answer(self._memory.busy.get(quota, provider) if generic else provider)
+
     def _on_busy(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
+        self._memory.busy[grant.key.quota] = signal.provider
         pause = self.outages.on_busy(signal.provider, signal.delay, now)
         if pause is None:
             return NOBODY if self.outages.is_paused(signal.provider, now) else None
@@ -373,7 +380,7 @@ class AdaptivePool(LeasePool):
         met_with = self._memory.troubled.pop(grant.token, Event.OK)
         if went_well:
             if not self.outages.has_no_failures and grant.token not in self._memory.well:
-                self.outages.on_answer(quota.provider)
+                self._note_answer(quota, quota.provider)
             self._clear_doubt()
             quota.admitted += 1
             key.suspicions = key.refused_elsewhere = 0

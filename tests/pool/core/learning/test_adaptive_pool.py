@@ -1897,6 +1897,17 @@ def test_where_most_answers_are_busy_the_quotas_of_that_provider_rest() -> None:
     assert pool.keys["a"].quota.blocks[OUTAGE].evidence == "provider busy: BUSY"
 
 
+def test_few_busy_answers_pause_nothing_where_only_errors_tell_whose_they_are() -> None:
+    """A compatible provider's error has OpenAI's shape; its successes have no mark at all."""
+    pool = pool_of("a")
+
+    for call in range(100):
+        grant = take(pool, now=float(call))
+        acted = heard(pool, grant, ok() if call % 20 else said(Event.BUSY, provider="openai"), float(call))
+        pool.release(grant, float(call))
+        assert not acted
+
+
 def test_a_busy_answer_while_its_provider_rests_costs_nobody_a_try_and_one_of_another_provider_does() -> None:
     pool = pool_of(ROOMY, "b")
     grants = [grant for grant in takes(pool, 8) if grant.key.name == "a"]
