@@ -150,7 +150,7 @@ class Campaign:
         """When to kill each life: anywhere, but oftener where little time is spent and much is decided."""
         script = self.script
         yield [
-            Moment(None, 0, rng.uniform(0, 0.2)),
+            Moment(None, 0, rng.uniform(0, 0.2) if turn else 0.0),  # once for certain before there is a journal
             Moment("began", 1, rng.uniform(0, 0.003)),
             Moment("up", 1, rng.uniform(0, 0.03)),
         ][turn % 3]
