@@ -55,7 +55,7 @@ def test_one_refusal_of_what_was_admitted_before_is_jitter_and_the_next_one_is_n
     assert allowance.value < 2.0
 
 
-def test_more_than_was_found_is_tried_after_a_hundred_calls_once_the_same_was_found_twice() -> None:
+def test_more_than_was_found_is_tried_after_three_hundred_calls_once_the_same_was_found_twice() -> None:
     allowance = Allowance(3.0, 1.0)
     allowance.lower(2.0, 0.0)
     allowance.on_take(1.0)
@@ -64,10 +64,35 @@ def test_more_than_was_found_is_tried_after_a_hundred_calls_once_the_same_was_fo
     allowance.lower(2.0, 1.1)
     assert allowance.value < 3.0
 
-    allowance.on_take(35.0)
+    allowance.on_take(110.0)
     assert allowance.value < 3.0
-    allowance.on_take(45.0)
+    allowance.on_take(160.0)
     assert allowance.value == 3.0
+
+
+def test_what_two_bursts_of_refusals_agree_on_is_believed_at_once() -> None:
+    allowance = Allowance(18.0, 60.0)
+    allowance.lower(17.0, 0.0)  # before others had taken their part
+    allowance.lower(12.0, 100.0)
+    assert allowance.value == 14.5
+
+    allowance.lower(12.0, 200.0)
+
+    assert allowance.value == 12.0
+    assert allowance.is_confirmed
+
+
+def test_twice_as_much_more_is_tried_each_time_that_it_is_admitted() -> None:
+    allowance = Allowance(100.0, 60.0)
+    allowance.lower(50.0, 0.0)
+
+    values = []
+    for window in range(1, 30):
+        allowance.on_take(60.0 * window)
+        values.append(allowance.value)
+
+    assert list(dict.fromkeys(values)) == [52.0, 56.0, 64.0, 80.0, 100.0]
+    assert values.index(100.0) == 8  # two windows for each
 
 
 def test_the_same_found_again_is_tried_again_later() -> None:

@@ -14,7 +14,8 @@ _ALIKE, _ALIKE_AT_LEAST = 0.1, 0.6  # a refusal within this share, or so many re
 _LONGEST_PATIENCE = 64  # windows
 _PROVEN_AFTER = 2.0  # windows in which the value was not refused
 _SAME_WINDOW = 0.9  # of a window after a refusal
-_WORTH_A_REFUSAL = 100.0  # calls until the same is tried again: one refused in a hundred is jitter
+_WORTH_A_REFUSAL = 300.0  # calls until the same is tried again
+_TRIED_FOR = 2.0  # windows until even more is tried
 _NOISE = 0.5  # later refusals lower the value by this share of the difference: others do not always use the same
 
 
@@ -36,6 +37,7 @@ class Allowance:
         "_proven_at",
         "_retry_at",
         "_share",
+        "_step",
         "per",
         "value",
     )
@@ -55,6 +57,7 @@ class Allowance:
         self._retry_at = float("inf")
         self._proven_at = -float("inf")  # from then on a refusal of what was admitted before is jitter
         self._lowered_at = -float("inf")  # the burst of refusals that lowered it last
+        self._step = 1.0  # number of steps by which it is raised next
         self._again = False  # the last burst followed that one within a window
 
     def lower(self, used: float, now: float, *, burst_known: bool = False) -> bool:
@@ -78,8 +81,10 @@ class Allowance:
             earlier, patience = self._earlier
             if abs(found - earlier) <= max(_ALIKE_AT_LEAST, _ALIKE * found):
                 self._patience = min(_LONGEST_PATIENCE, 2 * patience)
-            self.value = min(self.value, before - self._share * (before - found))
-            self._found = found
+            likely = before - self._share * (before - found)
+            # What two bursts of refusals agree on, is not noise.
+            self.value = min(self.value, likely if self._share == 1.0 else min(likely, max(found, earlier)))
+            self._found, self._step = found, 1.0
             windows = self._patience if self._patience == 1 else max(self._patience, _WORTH_A_REFUSAL / self.value)
             self._retry_at, self._proven_at = now + windows * self.per, now
             self._lowered_at = self._lowered_at if burst_known else now
@@ -91,12 +96,18 @@ class Allowance:
             return False
         return found >= _JITTER * before if before == self._amount else found + 1.0 >= _JITTER * math.floor(before)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """True if two bursts of refusals found the same, in different windows."""
+        return self._patience > 1
+
     def on_take(self, now: float) -> None:
-        """Try a little more if it is time."""
+        """Try a little more if it is time, and twice as much each time that it is admitted."""
         if now >= self._retry_at:
-            self.value = min(self._amount, self.value + max(1.0, _STEP * self._amount))
+            self.value = min(self._amount, self.value + self._step * max(1.0, _STEP * self._amount))
             self._proven_at = now + _PROVEN_AFTER * self.per
-            self._retry_at = float("inf") if self.value == self._amount else now + self._patience * self.per
+            self._step *= 2.0
+            self._retry_at = float("inf") if self.value == self._amount else now + _TRIED_FOR * self.per
 
     def pack(self, name: str = "allowance") -> dict[str, Any]:
         """Return what a window adds to its record; *name* is that of the field with its numbers."""
@@ -104,7 +115,7 @@ class Allowance:
         value, before = (None if each == self._amount else each for each in (self.value, self._before))
         retry_at = None if self._retry_at == float("inf") else self._retry_at
         return {
-            name: [value, before, self._share, self._found, self._patience, self._again, *self._earlier],
+            name: [value, before, self._share, self._found, self._patience, self._again, *self._earlier, self._step],
             "retry_at": retry_at,
             "lowered_at": pack_instant(self._lowered_at),
             "proven_at": pack_instant(self._proven_at),
@@ -117,6 +128,7 @@ class Allowance:
             value, before, self._share, self._found, self._patience, *again = packed[name]
             self._again = bool(again and again[0])
             self._earlier = (again[1], again[2]) if len(again) > 2 else (self._found, self._patience)
+            self._step = again[3] if len(again) > 3 else 1.0
             self.value = self._amount if value is None else min(self._amount, value)
             self._before = self._amount if before is None else min(self._amount, before)
         if packed.get("retry_at") is not None:

@@ -168,7 +168,10 @@ class SlidingWindow(LimitState):
         if not burst_known and not lowered:
             self.guard = min(_MOST_GUARD * self.per, _LONGER * self.guard)
         if lowered and self.is_window is None:
-            self._try_soon(now)
+            if self.allowance.is_confirmed:
+                self.is_window = True  # what flows in would not be the same each time
+            else:
+                self._try_soon(now)
         if self.is_window is not False and self.starts:
             self.full_until = max(self.full_until, self.starts[0][0] + self.per + self.guard)
 
