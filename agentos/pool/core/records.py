@@ -14,6 +14,7 @@ from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
 from .learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
+from .learning.limit_doubt import LimitDoubt
 from .learning.recent_starts import RecentStarts
 from .learning.usage_stats import UsageStats
 from .limits.base import FOREVER, LimitState
@@ -68,6 +69,7 @@ class Quota:
         "closed_until",
         "concurrency",
         "costs",
+        "doubt",
         "history",
         "inferred_elsewhere",
         "keys",
@@ -87,9 +89,6 @@ class Quota:
         "scoped",
         "spent",
         "stated",
-        "struck_at",
-        "struck_taken",
-        "suspicion",
         "token_suspicion",
         "unscoped",
     )
@@ -105,13 +104,11 @@ class Quota:
         self.concurrency: AdaptiveConcurrency | None = None  # of credentials with adaptive slots
         self.inferred_elsewhere = 1  # slots, by processes with adaptive slots, if this one states a number
         self.history: list[tuple[float, str]] = []  # (instant, what was learned), the newest last
-        self.suspicion = 0.0  # that the known limits are too high: the sum of a sequential test
-        self.token_suspicion = 0.0  # that refusals are about tokens: the sum of another one
+        self.doubt = LimitDoubt()  # that the known limits are as high as that; kept in this process only
+        self.token_suspicion = 0.0  # that refusals are about tokens: the sum of a sequential test
         self.costs: UsageStats | None = None  # of the last calls, in tokens; kept in this process only
         self.recent_tokens: RecentStarts | None = None  # the same with their starts, of the last minute
         self.provider: str | None = None  # according to the last answer
-        self.struck_at = -FOREVER  # when the last refusal came that counts for it
-        self.struck_taken = 0.0  # what was taken until then
         self.refusals = 0  # rate limits in a row, with nothing admitted between; those of one burst count once
         self.refused_at = -FOREVER  # when the last of them came
         self.admitted_at = -FOREVER  # start of the last call that was admitted
@@ -259,8 +256,8 @@ class Quota:
         self.probation = {}
         self.learned = {}
         self.history = []
-        self.suspicion = self.token_suspicion = self.struck_taken = 0.0
-        self.struck_at = self.rounded_at = self.refused_at = self.admitted_at = -FOREVER
+        self.doubt, self.token_suspicion = LimitDoubt(), 0.0
+        self.rounded_at = self.refused_at = self.admitted_at = -FOREVER
         self.refusals = 0
         if self.concurrency is not None:
             self.concurrency.reset()

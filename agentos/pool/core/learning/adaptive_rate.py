@@ -36,6 +36,7 @@ _LAGS = 2.0  # number of lags that pass before the rate rises noticeably
 # stay in the provider's bucket, and others may then use a little more for a while without a refusal.
 _BEHIND, _LEAST_BEHIND, _MOST_BEHIND = 0.1, 1.0, 2.0
 _CERTAIN = 2.0  # times what may have been left at two refusals must be admitted between them to measure
+_PRIOR = 2.0  # admitted calls that a stated or reported rate counts for, though it was doubted
 _ENOUGH = 4.0  # admitted between refusals: from here on the measured rate counts
 _LEANING = 0.02  # speed-up after *plateau* requests without a refusal; it grows with the square
 # Admitted calls: a rate that was measured with fewer is less sure, and leans more. Of tokens a refusal tells more.
@@ -126,9 +127,17 @@ class AdaptiveRate(Hypothesis):
         """Begin with a rate that was stated or reported, and from a call that was refused although it was kept."""
         self.rate = rate
         self.searching_since = None
+        self.found, self.found_in = _PRIOR, _PRIOR / rate
         self.level, self.at = -self._behind(), at
         self._anchor(at, self.taken)
         self._update_limit()
+
+    def lower_to(self, admitted: float, elapsed: float) -> None:
+        """Take what was admitted between the refusals that made the rate doubtful as its first measurement."""
+        if elapsed > 0 and admitted >= _ENOUGH and admitted / elapsed < self.rate:
+            self.found, self.found_in = admitted, elapsed
+            self.rate = self.base = admitted / elapsed
+            self._update_limit()
 
     def search_from(self, rate: float) -> None:
         """Search from that rate on, in usual calls a second."""
@@ -364,7 +373,7 @@ class AdaptiveRate(Hypothesis):
             else:
                 self.rate /= 2
             return
-        expected, pace = self.base * elapsed, self._leaned()
+        expected, pace, known = self.base * elapsed, self._leaned(), self.found >= _ENOUGH
         difference = abs(admitted - expected)
         if difference > _EDGES + _CHANGED * math.sqrt(max(admitted, expected)):
             self.found = self.found_in = 0.0
@@ -376,7 +385,7 @@ class AdaptiveRate(Hypothesis):
             # inflow: the rate is between.
             self.rate = min(self.rate, max(math.sqrt(measured * self.rate), _HELD_BACK * measured))
             self.found = self.rate * self.found_in
-        elif admitted - expected > _EDGES + _SURPRISE * expected:
+        elif known and admitted - expected > _EDGES + _SURPRISE * expected:
             # A bucket admits what flows in, whatever the pace. This limit admits more at a higher pace: it is a window,
             # which loses what is not used, or it has grown.
             self.rate = max(measured, math.sqrt(admitted / elapsed * pace))

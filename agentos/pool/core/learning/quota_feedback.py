@@ -31,11 +31,10 @@ from .reset_evidence import BUCKET, WINDOW
 
 # Admitted since the last refusal, if a long refusal means that a window is used up, not that it refills slowly.
 _WHOLE_WINDOW = 8.0
+# Calls that would flow in until a long refusal ends, at most, if it is for lack of the next one.
+_REFILLS = 3.0
 # After a cooldown of this length one request goes first as a probe.
 _PROBE_FROM = 60.0
-# The sequential test of a known limit: what a refusal and an admitted call count, and the sum at which it is doubted
-# (the logarithms of 0.1 / 0.01, of 0.99 / 0.9, and of 1,000 to 1).
-_STRIKE, _CLEARED_BY, _DOUBT = math.log(10.0), math.log(1.1), math.log(1_000.0) - 1e-9
 # A stated rate that differs by less from the reported one is the same.
 _AS_FAST = 0.97
 # What must be left of a known limit, at least and as a share, if its rate does not explain a refusal.
@@ -402,17 +401,9 @@ def _finds_out_itself(state: LimitState) -> bool:
 
 
 def _is_doubtful(quota: Quota, known: list[LimitState], grant: Grant, now: float) -> bool:
-    """Return True if refusals are too frequent to be chance, although the known limits were kept.
-
-    Wald's sequential test in Page's form: each refusal counts for a limit that refuses one call in ten, each admitted
-    call for one that refuses one in a hundred, and the sum never falls below zero.
-    """
+    """Return True if refusals are too frequent to be chance, although the known limits were kept."""
     taken = max(getattr(state, "taken", 0.0) for state in known)
-    if grant.granted_at > quota.struck_at:  # else its burst is already known
-        admitted = max(0.0, taken - quota.struck_taken - 1.0)  # all but this one
-        quota.suspicion = max(0.0, quota.suspicion - _CLEARED_BY * admitted) + _STRIKE
-        quota.struck_at, quota.struck_taken = now, taken
-    return quota.suspicion >= _DOUBT
+    return quota.doubt.on_refusal(taken, grant.granted_at, now)
 
 
 def _is_one_refill(grant: Grant, delay: float, now: float) -> bool:

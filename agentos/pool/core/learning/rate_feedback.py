@@ -40,6 +40,8 @@ def learn_rate(
             adaptive.rate = max(adaptive.rate, mistaken.rate / 2)
         if rates:
             adaptive.begin_at(min(rates), grant.granted_at)
+            if tokens_each is None:
+                adaptive.lower_to(*quota.doubt.measure(adaptive.rate))
             return min(FIRST_COOLDOWN, 3.0 / adaptive.rate)
         doubtful = [_calls_a_second(state, adaptive.unit) for state in known if state.limit.per != "day"]
         adaptive.rate = max(adaptive.rate, min(doubtful, default=0.0) / _DOUBTFUL)

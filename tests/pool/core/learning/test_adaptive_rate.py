@@ -415,6 +415,7 @@ def test_a_rate_that_was_leaned_to_by_half_is_taken_for_the_rate_and_leaned_from
 def test_a_rate_that_was_taken_over_is_measured_from_the_refusal_before_it() -> None:
     """Of those in flight some may be refused: to measure from here would be to take them for admitted."""
     pace = found(1.0)
+    pace.found = pace.found_in = 50.0
     now = 0.0
     for _ in range(300):
         now = pace.ready_at(1.0, now)
@@ -501,6 +502,7 @@ def test_what_few_calls_measured_is_not_kept_for_long_though_it_agrees() -> None
 def test_where_more_is_admitted_at_a_higher_pace_the_rate_is_nearer_to_the_pace() -> None:
     """A window loses what is not used, so that the average is too low; a bucket would have admitted no more."""
     pace = found(1.0)
+    pace.found = pace.found_in = 50.0
     pace.pressed = 200.0
     leaned = pace.believed_rate
 
@@ -508,6 +510,37 @@ def test_where_more_is_admitted_at_a_higher_pace_the_rate_is_nearer_to_the_pace(
 
     assert 1.2 < pace.rate < leaned
     assert pace.plateau == 16.0
+
+
+def test_a_rate_that_was_hardly_measured_is_corrected_by_what_is_admitted_and_not_beyond() -> None:
+    pace = AdaptiveRate(None, 0.0)
+    pace.begin_at(0.3, 0.0)
+    pace._measure(1.0, 40.0)  # one call, and then a refusal by chance: far too low
+    pace._anchor(40.0, 0.0)
+    pace.rate = 0.7  # after much leaning
+
+    pace._measure(33.0, 165.0)
+
+    assert pace.rate == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_doubted_rate_begins_at_what_the_refusals_measured() -> None:
+    pace = AdaptiveRate(None, 0.0)
+    pace.begin_at(0.3, 30.0)
+
+    pace.lower_to(4.0, 20.0)
+
+    assert pace.rate == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("admitted", "elapsed"), [(3.0, 20.0), (8.0, 20.0), (0.0, 0.0)])
+def test_a_doubted_rate_is_kept_if_the_refusals_measured_too_little_or_more(admitted: float, elapsed: float) -> None:
+    pace = AdaptiveRate(None, 0.0)
+    pace.begin_at(0.3, 30.0)
+
+    pace.lower_to(admitted, elapsed)
+
+    assert pace.rate == 0.3
 
 
 @pytest.mark.parametrize(("unpressed", "idle", "rate"), [(0.0, 0.0, 0.25), (30.0, 0.0, 0.5), (0.0, 60.0, 0.5)])

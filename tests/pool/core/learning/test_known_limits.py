@@ -292,3 +292,27 @@ def test_the_first_reading_of_a_small_bucket_may_be_that_of_a_refusal() -> None:
     pool.report(takes(pool, 8)[-1], replace(limited(0.1, reading), provider="openai"), 0.0)
 
     assert told_of(pool).limit.per == 60.0
+
+
+# -- another client uses a third ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limiter", "limit", "refused"),
+    [
+        (partial(TokenBucket, 18, 60), Limit("requests", 18, per=60), 9),
+        (partial(Gcra, 18, 60, 18, count_rejections=True), Limit("requests", 18, per=60), 9),
+        (partial(SlidingLog, 18, 60), Limit("requests", 18, per=60, window="sliding"), 15),
+        (partial(FixedWindow, 18, 60, 13), Limit("requests", 18, per=60, window="sliding"), 9),
+    ],
+    ids=["bucket", "gcra", "sliding", "fixed"],
+)
+def test_what_another_client_leaves_of_a_stated_limit_is_found_with_few_refusals(
+    limiter: Callable[[], Limiter], limit: Limit, refused: int
+) -> None:
+    pool = key(limit)
+
+    seen = drive(pool, limiter(), until=4_800.0, latency=0.1, other_gap=10.0)
+
+    assert len(seen.admitted) >= 0.92 * (18 - 6) * 80
+    assert len(seen.refused) <= refused
