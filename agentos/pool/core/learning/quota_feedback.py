@@ -332,11 +332,14 @@ def apply_long_limit(grant: Grant, signal: Signal, delay: float, now: float) -> 
         if few and not known and not find_rates(quota, scope):
             # No window has ended: it takes that long until one more is admitted.
             get_adaptive_rate(quota, scope, 0.0, now).restart(now + delay)
-    for adaptive in find_rates(quota, scope):
+    rates = find_rates(quota, scope)
+    if known and not rates and not any(map(_finds_out_itself, known)) and _is_doubtful(quota, known, grant, now):
+        learn_rate(grant, scope, signal, known, 0.0, now)
+    for adaptive in rates:
         stamp = find_stamp(grant, adaptive)
         if stamp is None:
             continue
-        if adaptive.admitted >= _WHOLE_WINDOW:
+        if adaptive.admitted >= _WHOLE_WINDOW and delay * adaptive.believed_rate > _REFILLS:
             adaptive.restart(now + delay)
         else:
             adaptive.on_refusal(stamp, grant.granted_at, now)

@@ -948,6 +948,34 @@ def test_a_stated_limit_is_not_doubted_by_two_refusals() -> None:
     assert list(pool.keys["a"].quota.learned) == ["pace"]
 
 
+def test_a_stated_limit_whose_refusals_last_for_long_is_doubted_too() -> None:
+    """144 a day: the next call is ten minutes away, and a delay of that length parks the quota."""
+    pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 144, per=86_400),)))
+    for now in (0.0, 700.0, 1_400.0):
+        assert pool.keys["a"].quota.learned == {}
+        heard(pool, take(pool, now=now), said(Event.PARKED, 613.0), now)
+
+    assert list(pool.keys["a"].quota.learned) == ["pace"]
+
+
+def test_a_long_refusal_for_lack_of_the_next_call_starts_no_new_search() -> None:
+    pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 144, per=86_400),)))
+    for now in (0.0, 700.0, 1_400.0):
+        heard(pool, take(pool, now=now), said(Event.PARKED, 613.0), now)
+    now = 1_400.0
+    for _ in range(12):
+        now = pool.earliest_start(PLAIN, now)
+        grant = take(pool, now=now)
+        heard(pool, grant, ok(), now)
+        pool.release(grant, now)
+
+    now = pool.earliest_start(PLAIN, now)
+    heard(pool, take(pool, now=now), said(Event.PARKED, 613.0), now)
+
+    assert not pace_of(pool).searching
+    assert 60 / 86_400 < pace_of(pool).rate < 144 / 86_400
+
+
 def of_tokens(delay: float | None = None) -> Signal:
     return Signal(Event.LIMITED, delay, dimensions=("tokens",), evidence=("429",), status=429)
 
