@@ -382,7 +382,8 @@ def find_known_width(quota: Quota, latency: float) -> float | None:
 
     None if no limit is known.
     """
-    widths = []
+    widths: list[float] = []
+    stated = any(state.dimension == REQUESTS and state.limit.per != "day" for state in quota.stated)
     for state in quota.unscoped:
         if state.dimension != REQUESTS or state.limit.per == "day" or not state.obeyed:
             continue
@@ -391,6 +392,8 @@ def find_known_width(quota: Quota, latency: float) -> float | None:
         needed = state.limit.amount / float(state.limit.per) * latency
         if isinstance(state, ReportedLimit):
             # One answer alone does not tell the rate if much is used that this process did not use.
+            if state.confirmed <= 1 and stated:
+                continue
             needed = max(state.remaining, needed if state.confirmed > 1 else 0.0)
         elif not isinstance(state, AdaptiveRate):
             needed = max(needed, state.limit.largest)

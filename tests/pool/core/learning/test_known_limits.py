@@ -316,3 +316,12 @@ def test_what_another_client_leaves_of_a_stated_limit_is_found_with_few_refusals
 
     assert len(seen.admitted) >= 0.92 * (18 - 6) * 80
     assert len(seen.refused) <= refused
+
+
+def test_a_second_answer_is_not_awaited_where_the_user_stated_the_rate() -> None:
+    """One answer of a provider's own headers does not tell the rate; the user did."""
+    pool = key(Limit("requests", 4, per=1))
+
+    seen = drive(pool, Gcra(4, 1, 4), until=9.0, latency=5.0, style=ietf)
+
+    assert seen.admitted_between(5.0, 9.0) >= 16
