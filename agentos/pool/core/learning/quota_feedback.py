@@ -177,7 +177,11 @@ def _compare_with_stated(grant: Grant, reported: ReportedLimit, now: float) -> N
     else:
         _stop_obeying(grant.key.quota, reported, now)
     for stated in _declared_limits(grant):
-        if not isinstance(stated, Bucket) or stated.dimension != reported.dimension:
+        if stated.dimension != reported.dimension:
+            continue
+        if isinstance(stated, SlidingWindow) and _is_same_window(stated, reported):
+            reported.obeyed = False  # the stated one counts the same, and its end is not rounded
+        if not isinstance(stated, Bucket):
             continue
         as_fast = reported.believed_rate >= _AS_FAST / stated.seconds_each
         if as_fast and reported.shape == BUCKET and reported.limit.amount >= _AS_FAST * stated.largest:
@@ -186,6 +190,18 @@ def _compare_with_stated(grant: Grant, reported: ReportedLimit, now: float) -> N
             continue  # it stands beside the stated limit, and is the better count
         if as_fast and reported.believed_rate * _AS_FAST <= 1.0 / stated.seconds_each and reported.believed:
             stated.drain(reported.left(now) + 1.0, now)  # ``remaining`` is rounded down
+
+
+def _is_same_window(stated: SlidingWindow, reported: ReportedLimit) -> bool:
+    """Return True if a reported window allows as much as a stated one, and nobody else uses it."""
+    as_much = reported.limit.amount >= _AS_FAST * stated.limit.amount and reported.per <= stated.per
+    if not as_much or reported.shape == BUCKET or stated.allowance.value < stated.limit.amount:
+        return False
+    began_at = (reported.renewed_at if reported.shape == WINDOW else reported.heard_at) - reported.per
+    began_at -= reported.evidence.precision  # a reset may be rounded up
+    own = sum(amount for at, amount in reported.starts.entries if at >= began_at)
+    own -= reported.taken - reported.heard_taken  # by calls after the one that was answered
+    return reported.limit.amount - reported.remaining <= own
 
 
 def _stop_obeying(quota: Quota, reported: ReportedLimit, now: float) -> None:

@@ -325,3 +325,21 @@ def test_a_second_answer_is_not_awaited_where_the_user_stated_the_rate() -> None
     seen = drive(pool, Gcra(4, 1, 4), until=9.0, latency=5.0, style=ietf)
 
     assert seen.admitted_between(5.0, 9.0) >= 16
+
+
+def test_a_reset_in_whole_seconds_does_not_delay_a_stated_window_that_nobody_else_uses() -> None:
+    pool = key(Limit("requests", 17, per=10, window="sliding"))
+
+    seen = drive(pool, SlidingLog(17, 10), until=300.0, latency=0.1, style=dates)
+
+    assert len(seen.admitted) >= 0.98 * 17 * 30
+    assert not seen.refused
+
+
+def test_a_reported_window_is_obeyed_beside_the_same_stated_one_while_others_use_it() -> None:
+    pool = key(Limit("requests", 18, per=60, window="sliding"))
+
+    seen = drive(pool, FixedWindow(18, 60, 13), until=1_200.0, latency=0.1, style=ietf, other_gap=10.0)
+
+    assert told_of(pool).obeyed
+    assert len(seen.refused) <= 4
