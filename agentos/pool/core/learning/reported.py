@@ -160,7 +160,7 @@ class ReportedLimit(Hypothesis):
         starts = self.starts.entries
         last = starts[-1][0] if starts else -FOREVER
         # Nothing was started since the window ended, or it has left: one finds out.
-        all_left = max(at, self.renewed_at if last < self.renewed_at else last + kept_for)
+        all_left = max(at, self.renewed_at if last < self.renewed_at - ROUNDING else last + kept_for)
         for started, amount in starts:
             over -= amount
             if over <= 0:
@@ -186,7 +186,7 @@ class ReportedLimit(Hypothesis):
         return not counts or self._used_since(self.renewed_at - self._kept_for()) + need <= self.limit.amount
 
     def _used_since(self, at: float) -> float:
-        return sum(amount for started, amount in self.starts.entries if started >= at)
+        return sum(amount for started, amount in self.starts.entries if started >= at - ROUNDING)
 
     def _forget(self, now: float) -> None:
         self.starts.forget_until(now - self._kept_for())

@@ -566,3 +566,20 @@ def test_whatever_answers_said_a_call_can_start_at_the_instant_that_is_named_and
             assert limit.ready_at(need, between) == pytest.approx(at, abs=1e-5), number
         assert copied(limit).ready_at(need, now) == at, number
         assert limit.reserve(need, at) is not None, number
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_a_window_that_is_renewed_in_this_instant_is_not_renewed_for_each_call(renews: bool) -> None:
+    """Instants are sums of floats: a call may start a hair before the end of the window, and counts in the next one."""
+    limit = ReportedLimit("requests", None, 11.0, 60.0, WINDOW)
+    limit.take(11.0, 50.0)
+    limit.renewed_at, limit.remaining, limit.heard_taken = 110.05, 0.0, 11.0
+    limit.renews, limit.trust = renews, 3.0
+    now = 110.05 - 5e-7
+
+    count = 0
+    while count < 100 and limit.ready_at(1.0, now) <= now:
+        limit.take(1.0, now)
+        count += 1
+
+    assert 1 <= count <= 11
