@@ -29,7 +29,8 @@ _NEAR = 1.25
 _NOTHING = ("", 0, 0.0)
 _LATELY = 0.2  # weight of the last answer in the latency
 _LONG = 1.0  # seconds of latency: from here on rate and number are told apart by trying again
-_STRIKES = 4  # refusals of one more call that are believed then
+# Refusals of one more call that are believed then, if they last for so much of the latency.
+_STRIKES, _SPAN = 4, 0.5
 _SURVIVED, _SURVIVED_AT_LEAST = 5.0, 0.2  # times the delay of a refusal, and seconds, after which a call is admitted
 _ROUNDS = 0.02  # share of the patience per slot, where answers take long
 _SPARE = 1.25  # slots for a rate: answers do not take equally long
@@ -39,6 +40,7 @@ class AdaptiveConcurrency:
     """The adaptive number of slots of each credential of one quota."""
 
     __slots__ = (
+        "_first_at",
         "_in_flight",
         "_part",
         "_strikes",
@@ -75,6 +77,7 @@ class AdaptiveConcurrency:
         self.latency = 0.0  # seconds that an answer takes, lately
         self._strikes = 0  # refusals of one more call than proven, one after the other
         self._struck_at = 0.0
+        self._first_at = 0.0  # the first of them
 
     def note_latency(self, seconds: float) -> None:
         """Note how long a successful call took."""
@@ -164,8 +167,10 @@ class AdaptiveConcurrency:
             return False  # its burst is known
         near = self.suspected > self.proven and at_once <= _NEAR * self.suspected
         self._strikes = self._strikes + 1 if near else 1
+        if self._strikes == 1:
+            self._first_at = now
         self._struck_at, self.suspected = now, at_once
-        return self._strikes >= _STRIKES
+        return self._strikes >= _STRIKES and now - self._first_at >= _SPAN * self.latency
 
     def pack(self) -> dict[str, Any]:
         return {

@@ -348,6 +348,18 @@ def test_one_more_call_that_is_refused_again_and_again_is_too_many() -> None:
     assert (width.slots, width.known) == (2, True)
 
 
+def test_refusals_within_a_few_seconds_are_of_a_rate_where_answers_take_a_minute() -> None:
+    """None of the calls in flight ends meanwhile, so that their number explains nothing yet."""
+    width = long_calls(8)
+    believed = []
+    for token in range(3, 13):
+        width.lease_started(token, "a", 3, 10.0 + token)
+        believed.append(width.on_refusal(token, 10.02 + token))
+
+    assert not any(believed)
+    assert (width.slots, width.known) == (8, False)
+
+
 def test_a_call_that_is_in_flight_for_long_counts_as_admitted() -> None:
     width = long_calls(8)
     width.lease_started(3, "a", 3, 10.0)
