@@ -455,3 +455,50 @@ def test_r2_holds_for_the_greediest_possible_caller(limit: Limit) -> None:
 )
 def test_r2_notices_a_start_too_many(limit: Limit, starts: list[tuple[float, float]]) -> None:
     assert r2_starts_keep_to_the_limit(starts, limit) is not None
+
+
+# -- a stated bucket and what the provider reports --------------------------------------------------------------------
+
+
+def test_a_bucket_follows_the_reported_level_down_and_up_again() -> None:
+    """A reading amid many calls in flight may be far too low: the next ones correct it."""
+    bucket = Bucket(Limit("requests", 60, per=60))
+    bucket.take(10.0, 0.0)
+
+    bucket.follow(2.0, 0.0)
+    assert bucket.left(0.0) == pytest.approx(3.0)  # what remains is rounded down
+
+    bucket.follow(40.0, 0.0)
+    assert bucket.left(0.0) == pytest.approx(40.0)
+    bucket.follow(70.0, 0.0)
+    assert bucket.left(0.0) == pytest.approx(50.0)  # own calls took the rest
+
+
+def test_a_bucket_is_not_raised_above_what_a_refusal_left() -> None:
+    bucket = Bucket(Limit("requests", 60, per=60))
+    bucket.follow(10.0, 0.0)
+
+    bucket.refuse(bucket.take(1.0, 0.0), 1.0, 0.0)
+    bucket.follow(40.0, 0.0)
+
+    assert bucket.left(0.0) <= 0.0
+
+
+def test_what_was_lost_below_a_bucket_that_has_filled_since_is_not_given_back() -> None:
+    bucket = Bucket(Limit("requests", 60, per=60))
+    bucket.follow(10.0, 0.0)
+
+    assert bucket.reserve(30.0, 100.0) is not None
+    bucket.follow(60.0, 100.0)
+
+    assert bucket.left(100.0) == pytest.approx(30.0)
+
+
+def test_how_far_a_bucket_was_lowered_outlives_the_process() -> None:
+    bucket, other = Bucket(Limit("requests", 60, per=60)), Bucket(Limit("requests", 60, per=60))
+    bucket.follow(10.0, 0.0)
+
+    other.unpack(bucket.pack())
+    other.follow(50.0, 0.0)
+
+    assert other.left(0.0) == pytest.approx(50.0)

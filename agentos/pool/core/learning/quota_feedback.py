@@ -189,7 +189,7 @@ def _compare_with_stated(grant: Grant, reported: ReportedLimit, now: float) -> N
         elif reported.shape != BUCKET and reported.obeyed:
             continue  # it stands beside the stated limit, and is the better count
         if as_fast and reported.believed_rate * _AS_FAST <= 1.0 / stated.seconds_each and reported.believed:
-            stated.drain(reported.left(now) + 1.0, now)  # ``remaining`` is rounded down
+            stated.follow(reported.left(now), now)
 
 
 def _is_same_window(stated: SlidingWindow, reported: ReportedLimit) -> bool:

@@ -21,7 +21,7 @@ class Bucket(LimitState):
     one and how far below full it was at the fullest (``_fullest``, a falling suffix minimum).
     """
 
-    __slots__ = ("_fullest", "_takes", "empty_at", "fill_time", "seconds_each")
+    __slots__ = ("_drained", "_fullest", "_takes", "empty_at", "fill_time", "seconds_each")
 
     def __init__(self, limit: Limit) -> None:
         super().__init__(limit)
@@ -30,6 +30,7 @@ class Bucket(LimitState):
         self.fill_time = limit.largest * self.seconds_each
         self.heaviest = heaviest(limit.largest, limit.per, self.seconds_each)
         self.empty_at = -FOREVER
+        self._drained = 0.0  # seconds by which the provider reported less than what own calls left
         self._takes = 0
         self._fullest: list[tuple[int, float]] = []  # (number of the take, seconds below full), both ascending
 
@@ -47,6 +48,8 @@ class Bucket(LimitState):
         empty_at = (before if before > full else full) + need * self.seconds_each
         if empty_at > now + ROUNDING:
             return None
+        if before <= full:
+            self._drained = 0.0
         self.empty_at = empty_at
         self._takes = number = self._takes + 1
         if self.dimension:  # request counts are hardly ever corrected downwards
@@ -139,30 +142,41 @@ class Bucket(LimitState):
         """How often something was taken."""
         return float(self._takes)
 
-    def drain(self, left: float, at: float, stamp: Any = None) -> None:
-        """Lower the level to what the provider reports as left when the call with that stamp started."""
-        since = 0 if stamp is None or self.dimension else self._takes - stamp[1]
-        self.empty_at = max(self.empty_at, at - (left - since) * self.seconds_each)
+    def follow(self, left: float, now: float) -> None:
+        """Set the level to what the provider reports as left, rounded down; up again only as far as it went down."""
+        level = max(self.empty_at, now - self.fill_time)
+        lower = now - (left + 1.0) * self.seconds_each - level
+        if lower > 0:
+            self._drained += lower
+        else:
+            lower = -min(self._drained, max(0.0, level - (now - left * self.seconds_each)))
+            self._drained += lower
+        if lower:
+            self.empty_at = level + lower
 
     def refuse(self, stamp: Any, need: float, at: float) -> None:
         """Note that a call that started then was refused: it took nothing, and there was nothing left."""
         if stamp is not None and not self.dimension:
             self.empty_at -= need * self.seconds_each
         # Calls do not reach the provider at the intervals at which they start: the next one might be early again.
-        self.drain(0.0, at if self.dimension else at + min(_JITTER, self.seconds_each / 2), stamp)
+        late = 0.0 if self.dimension else min(_JITTER, self.seconds_each / 2)
+        since = 0 if stamp is None or self.dimension else self._takes - stamp[1]
+        self.empty_at = max(self.empty_at, at + late + since * self.seconds_each)
+        self._drained = 0.0
 
     def pack(self) -> dict[str, Any]:
         empty_at = None if self.empty_at == -FOREVER else self.empty_at
-        return {"empty_at": empty_at, "takes": self._takes, "fullest": self._fullest}
+        return {"empty_at": empty_at, "takes": self._takes, "fullest": self._fullest, "drained": self._drained}
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         empty_at = packed["empty_at"]
         self.empty_at = -FOREVER if empty_at is None else float(empty_at)
         self._takes = packed["takes"]
+        self._drained = packed.get("drained", 0.0)
         self._fullest = [(number, below) for number, below in packed["fullest"]]
 
     def reset(self) -> None:
-        self.empty_at = -FOREVER  # takes stay counted: a lease in force may still settle
+        self.empty_at, self._drained = -FOREVER, 0.0  # takes stay counted: a lease in force may still settle
         self._fullest = []
 
 

@@ -343,3 +343,14 @@ def test_a_reported_window_is_obeyed_beside_the_same_stated_one_while_others_use
 
     assert told_of(pool).obeyed
     assert len(seen.refused) <= 4
+
+
+def test_a_reading_that_was_too_low_costs_a_stated_limit_nothing_for_long() -> None:
+    """Half of the limit is held at once, and all of that is in flight when the first answers come."""
+    pool = AdaptivePool()
+    for name in "abcdefgh":
+        pool.add(KeySpec(name, quota="q", auto=True, limits=(Limit("requests", 680, per=1_000, burst=340),)), 0.0)
+
+    seen = drive(pool, Gcra(680, 1_000, 340), until=2_000.0, latency=20.0, style=ietf)
+
+    assert len(seen.admitted) >= 0.98 * (340 + 2 * 680)
