@@ -21,7 +21,7 @@ class Bucket(LimitState):
     one and how far below full it was at the fullest (``_fullest``, a falling suffix minimum).
     """
 
-    __slots__ = ("_drained", "_fullest", "_takes", "empty_at", "fill_time", "seconds_each")
+    __slots__ = ("_drained", "_fullest", "_guard", "_takes", "empty_at", "fill_time", "seconds_each")
 
     def __init__(self, limit: Limit) -> None:
         super().__init__(limit)
@@ -31,6 +31,7 @@ class Bucket(LimitState):
         self.heaviest = heaviest(limit.largest, limit.per, self.seconds_each)
         self.empty_at = -FOREVER
         self._drained = 0.0  # seconds by which the provider reported less than what own calls left
+        self._guard = 0.0  # seconds that a full bucket is taken to lack, once a call was refused
         self._takes = 0
         self._fullest: list[tuple[int, float]] = []  # (number of the take, seconds below full), both ascending
 
@@ -50,6 +51,7 @@ class Bucket(LimitState):
             return None
         if before <= full:
             self._drained = 0.0
+            empty_at += self._guard
         self.empty_at = empty_at
         self._takes = number = self._takes + 1
         if self.dimension:  # request counts are hardly ever corrected downwards
@@ -64,7 +66,7 @@ class Bucket(LimitState):
     def take(self, need: float, now: float) -> tuple[float, int]:
         before = self.empty_at
         full = now - self.fill_time
-        self.empty_at = max(before, full) + need * self.seconds_each
+        self.empty_at = (before if before > full else full + self._guard) + need * self.seconds_each
         self._takes += 1
         self._remember(self._takes, max(0.0, before - full))
         return before, self._takes
@@ -159,24 +161,31 @@ class Bucket(LimitState):
         if stamp is not None and not self.dimension:
             self.empty_at -= need * self.seconds_each
         # Calls do not reach the provider at the intervals at which they start: the next one might be early again.
-        late = 0.0 if self.dimension else min(_JITTER, self.seconds_each / 2)
+        self._guard = 0.0 if self.dimension else min(_JITTER, self.seconds_each / 2)
         since = 0 if stamp is None or self.dimension else self._takes - stamp[1]
-        self.empty_at = max(self.empty_at, at + late + since * self.seconds_each)
+        self.empty_at = max(self.empty_at, at + self._guard + since * self.seconds_each)
         self._drained = 0.0
 
     def pack(self) -> dict[str, Any]:
         empty_at = None if self.empty_at == -FOREVER else self.empty_at
-        return {"empty_at": empty_at, "takes": self._takes, "fullest": self._fullest, "drained": self._drained}
+        return {
+            "empty_at": empty_at,
+            "takes": self._takes,
+            "fullest": self._fullest,
+            "drained": self._drained,
+            "full_guard": self._guard,
+        }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         empty_at = packed["empty_at"]
         self.empty_at = -FOREVER if empty_at is None else float(empty_at)
         self._takes = packed["takes"]
-        self._drained = packed.get("drained", 0.0)
+        self._drained, self._guard = packed.get("drained", 0.0), packed.get("full_guard", 0.0)
         self._fullest = [(number, below) for number, below in packed["fullest"]]
 
     def reset(self) -> None:
-        self.empty_at, self._drained = -FOREVER, 0.0  # takes stay counted: a lease in force may still settle
+        self.empty_at = -FOREVER  # takes stay counted: a lease in force may still settle
+        self._drained = self._guard = 0.0
         self._fullest = []
 
 

@@ -354,3 +354,13 @@ def test_a_reading_that_was_too_low_costs_a_stated_limit_nothing_for_long() -> N
     seen = drive(pool, Gcra(680, 1_000, 340), until=2_000.0, latency=20.0, style=ietf)
 
     assert len(seen.admitted) >= 0.98 * (340 + 2 * 680)
+
+
+def test_a_bucket_that_fills_between_calls_is_refused_once_for_jitter_and_not_again() -> None:
+    """Slots hold the calls back, so that the bucket is full again and again and two calls start together."""
+    pool = pool_of(KeySpec("a", slots=10, limits=(Limit("requests", 2, per=1),)))
+
+    seen = drive(pool, TokenBucket(2, 1), until=1_000.0, latency=10.0)
+
+    assert len(seen.admitted) >= 900
+    assert len(seen.refused) <= 1
