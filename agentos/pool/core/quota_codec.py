@@ -53,6 +53,7 @@ _FOUND_OUT = frozenset(
     {
         *("allowance", "retry_at", "lowered_at", "proven_at"),
         *("guard", "lag", "is_window", "probe", "probe_at", "full_until", "echoes"),
+        *("drained", "full_guard"),
     }
 )
 

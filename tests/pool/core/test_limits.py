@@ -502,3 +502,14 @@ def test_how_far_a_bucket_was_lowered_outlives_the_process() -> None:
     other.follow(50.0, 0.0)
 
     assert other.left(0.0) == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(("latency", "guard"), [(0.0, 0.0), (0.05, 0.005), (2.0, 0.01)])
+def test_a_full_bucket_is_taken_for_a_little_less_once_calls_take_time(latency: float, guard: float) -> None:
+    """But a request of all that it holds starts nevertheless."""
+    bucket = Bucket(Limit("requests", 60, per=60))
+
+    bucket.note_latency(latency)
+
+    assert bucket.reserve(60.0, 100.0) is not None
+    assert bucket.ready_at(1.0, 100.0) == pytest.approx(101.0 + guard)

@@ -225,6 +225,8 @@ def count_admitted(grant: Grant, now: float) -> None:
             state.on_probed(now)
         if isinstance(state, SlidingWindow):
             state.admit(stamp)
+        elif isinstance(state, Bucket):
+            state.note_latency(now - grant.granted_at)
         elif state.dimension != REQUESTS:
             continue  # how many tokens were admitted is known when they are settled
         elif isinstance(state, Hypothesis) and state.on_admitted(amount, grant.granted_at, now, stamp[1]):

@@ -10,7 +10,7 @@ from .base import FOREVER, ROUNDING, LimitState
 
 _LONGEST_DEBT = 86_400.0  # seconds for which one request can exhaust a limit, unless its window is longer
 _PEAKS = 32
-_JITTER = 0.01  # seconds
+_JITTER, _UNEQUAL = 0.01, 0.1  # seconds by which calls arrive sooner or later; the share of an answer's time, at most
 
 
 class Bucket(LimitState):
@@ -31,7 +31,7 @@ class Bucket(LimitState):
         self.heaviest = heaviest(limit.largest, limit.per, self.seconds_each)
         self.empty_at = -FOREVER
         self._drained = 0.0  # seconds by which the provider reported less than what own calls left
-        self._guard = 0.0  # seconds that a full bucket is taken to lack, once a call was refused
+        self._guard = 0.0  # seconds that a full bucket is taken to lack: calls do not travel equally long
         self._takes = 0
         self._fullest: list[tuple[int, float]] = []  # (number of the take, seconds below full), both ascending
 
@@ -155,6 +155,11 @@ class Bucket(LimitState):
             self._drained += lower
         if lower:
             self.empty_at = level + lower
+
+    def note_latency(self, seconds: float) -> None:
+        """Note how long a call took: the next ones may arrive earlier after their start than this one did."""
+        if not self.dimension:
+            self._guard = max(self._guard, min(_JITTER, self.seconds_each / 2, _UNEQUAL * seconds))
 
     def refuse(self, stamp: Any, need: float, at: float) -> None:
         """Note that a call that started then was refused: it took nothing, and there was nothing left."""
