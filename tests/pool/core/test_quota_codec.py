@@ -503,8 +503,8 @@ def test_a_request_of_unknown_cost_that_ended_with_its_process_counts_no_more() 
 
 def test_what_a_bucket_was_lowered_by_is_forgotten_with_the_rest() -> None:
     bucket = Bucket(Limit("requests", 60, per=60))
-    bucket.follow(10.0, 0.0)
     bucket.refuse(None, 1.0, 0.0)
+    bucket.follow(10.0, 30.0)
     assert {"drained", "full_guard"} <= bucket.pack().keys()
 
     packed = reset_record({"limits": {"requests": kept(bucket.pack())}})["limits"]["requests"]

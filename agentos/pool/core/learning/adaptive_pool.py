@@ -128,7 +128,8 @@ class AdaptivePool(LeasePool):
         quota.reported_at = now
         if not signal.readings:
             if quota.limits and signal.event is Event.OK:
-                quota_feedback.count_admitted(grant, now)
+                # Of such an answer the core is told only while it tracks how leases end.
+                quota_feedback.count_admitted(grant, now, timed=self.tracks_lease_ends)
             return NOBODY
         known = len(quota.limits)
 

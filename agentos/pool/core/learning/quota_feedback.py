@@ -213,8 +213,8 @@ def _stop_obeying(quota: Quota, reported: ReportedLimit, now: float) -> None:
         get_adaptive_rate(quota, reported.scope, 0.0, now).begin_unrefused(reported.believed_rate)
 
 
-def count_admitted(grant: Grant, now: float) -> None:
-    """Count an admitted call as evidence; a hypothesis that it refutes is raised."""
+def count_admitted(grant: Grant, now: float, *, timed: bool = True) -> None:
+    """Count an admitted call as evidence; a hypothesis that it refutes is raised. *timed*: note how long it took."""
     quota = grant.key.quota
     if grant.granted_at > quota.refused_at:
         quota.refusals = 0
@@ -226,7 +226,8 @@ def count_admitted(grant: Grant, now: float) -> None:
         if isinstance(state, SlidingWindow):
             state.admit(stamp)
         elif isinstance(state, Bucket):
-            state.note_latency(now - grant.granted_at)
+            if timed:
+                state.note_latency(now - grant.granted_at)
         elif state.dimension != REQUESTS:
             continue  # how many tokens were admitted is known when they are settled
         elif isinstance(state, Hypothesis) and state.on_admitted(amount, grant.granted_at, now, stamp[1]):

@@ -114,8 +114,9 @@ class Allowance:
         # None is all of the amount, which may be another one in the next process.
         value, before = (None if each == self._amount else each for each in (self.value, self._before))
         retry_at = None if self._retry_at == float("inf") else self._retry_at
+        step = [] if self._step == 1.0 else [self._step]
         return {
-            name: [value, before, self._share, self._found, self._patience, self._again, *self._earlier, self._step],
+            name: [value, before, self._share, self._found, self._patience, self._again, *self._earlier, *step],
             "retry_at": retry_at,
             "lowered_at": pack_instant(self._lowered_at),
             "proven_at": pack_instant(self._proven_at),

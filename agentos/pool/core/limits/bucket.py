@@ -173,13 +173,12 @@ class Bucket(LimitState):
 
     def pack(self) -> dict[str, Any]:
         empty_at = None if self.empty_at == -FOREVER else self.empty_at
-        return {
-            "empty_at": empty_at,
-            "takes": self._takes,
-            "fullest": self._fullest,
-            "drained": self._drained,
-            "full_guard": self._guard,
-        }
+        packed = {"empty_at": empty_at, "takes": self._takes, "fullest": self._fullest}
+        if self._drained:
+            packed["drained"] = self._drained
+        if self._guard:
+            packed["full_guard"] = self._guard
+        return packed
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         empty_at = packed["empty_at"]
