@@ -494,6 +494,17 @@ def test_what_was_lost_below_a_bucket_that_has_filled_since_is_not_given_back() 
     assert bucket.left(100.0) == pytest.approx(30.0)
 
 
+def test_what_was_lost_below_a_bucket_that_is_full_again_is_not_given_back_later() -> None:
+    bucket = Bucket(Limit("requests", 60, per=60))
+    bucket.follow(10.0, 0.0)
+
+    bucket.follow(20.0, 100.0)  # it had filled since
+    bucket.take(5.0, 100.0)
+    bucket.follow(60.0, 100.0)
+
+    assert bucket.left(100.0) == pytest.approx(55.0)
+
+
 def test_how_far_a_bucket_was_lowered_outlives_the_process() -> None:
     bucket, other = Bucket(Limit("requests", 60, per=60)), Bucket(Limit("requests", 60, per=60))
     bucket.follow(10.0, 0.0)

@@ -66,6 +66,8 @@ class Bucket(LimitState):
     def take(self, need: float, now: float) -> tuple[float, int]:
         before = self.empty_at
         full = now - self.fill_time
+        if before <= full:
+            self._drained = 0.0
         self.empty_at = (before if before > full else full + self._guard) + need * self.seconds_each
         self._takes += 1
         self._remember(self._takes, max(0.0, before - full))
@@ -147,6 +149,8 @@ class Bucket(LimitState):
     def follow(self, left: float, now: float) -> None:
         """Set the level to what the provider reports as left, rounded down; up again only as far as it went down."""
         level = max(self.empty_at, now - self.fill_time)
+        if level > self.empty_at:
+            self._drained = 0.0  # it was full meanwhile
         lower = now - (left + 1.0) * self.seconds_each - level
         if lower > 0:
             self._drained += lower
