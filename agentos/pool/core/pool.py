@@ -17,6 +17,7 @@ from ...errors import PoolClosed
 from .candidate_index import CandidateIndex, CandidateIndexes
 from .cost import Used
 from .feasibility import find_infeasible, why_infeasible
+from .learning.first_call import find_next_start
 from .limits.base import FOREVER
 from .limits.calendar import WallTime
 from .queue_cursor import QueueCursor, serve_in_order
@@ -103,7 +104,7 @@ class LeasePool:
             return None
         key = index.first()
         quota = key.quota
-        if key.barred or quota.blocks or quota.probation:
+        if key.barred or quota.blocks or quota.probation or (key.auto and not key.proven):
             return None
         draws = NOTHING if quota.open_wide else reserve(quota, request, now)
         if draws is None:
@@ -487,8 +488,8 @@ class LeasePool:
 
     def starts_at(self, key: Key, request: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
         """Return when *request* can start on *key* if a slot is free and only the requests in *claims* are ahead."""
-        alone = starts_at(key.quota, request, now)
-        return alone if claims is None or key.quota not in claims else claims.starts_at(key, request, now, alone)
+        at = max(starts_at(key.quota, request, now), find_next_start(key, request.model))
+        return at if claims is None or key.quota not in claims else claims.starts_at(key, request, now, at)
 
     def next_spare_slot_at(self, now: float) -> float:
         """Return when more slots are free and open than ``keep_free`` keeps."""

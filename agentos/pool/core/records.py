@@ -78,6 +78,7 @@ class Quota:
         "name",
         "named",
         "open_wide",
+        "overflows",
         "parked_after",
         "probation",
         "provider",
@@ -99,6 +100,7 @@ class Quota:
         self.stated: tuple[LimitState, ...] = tuple(build_limit_state(limit, wall) for limit in limits)
         self.learned: dict[str, LimitState] = {}  # by their name in a record
         self.limits = self.stated  # stated and learned
+        self.overflows = any(state.overflows for state in self.stated)
         self.named: list[tuple[str, LimitState]] | None = None  # cache of ``quota_codec.named_limits``
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
         self.concurrency: AdaptiveConcurrency | None = None  # of credentials with adaptive slots
@@ -306,10 +308,8 @@ class Quota:
 
 _MODELS_REMEMBERED = 256
 _HISTORY_LENGTH = 20
-
-# The next request may probe if the current probe takes longer than this, in seconds.
-PROBE_TIMEOUT = 60.0
-
+PROBE_TIMEOUT = 60.0  # seconds of a probe after which the next request may be one
+UNTRIED_SLOTS = 16  # at most, of a credential with adaptive slots and overflowing limits
 
 EVERY_MODEL = "*"  # in ``Key.barred``; no model has this name
 
@@ -379,8 +379,10 @@ class Key:
 
     @property
     def own_slots(self) -> int:
-        """How many leases this process may hold: with adaptive slots one until a call has succeeded."""
-        return self.stated or (self.quota.learned_slots if self.proven else 1)
+        """How many leases this process may hold: few of an untried key with adaptive slots (``first_call``)."""
+        if self.stated or self.proven:
+            return self.stated or self.quota.learned_slots
+        return min(UNTRIED_SLOTS, self.leases - len(self.leases_elsewhere) + 1) if self.quota.overflows else 1
 
     @property
     def learned_slots(self) -> int:

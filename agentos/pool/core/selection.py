@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 
 from .candidate_index import CandidateIndex
+from .learning.first_call import find_next_start
 from .limits.base import FOREVER
 from .records import Key, LeaseRequest
 from .reservations import RefillClaims, opens_at
@@ -23,6 +24,11 @@ StartsAt = Callable[[Key, LeaseRequest, float, RefillClaims | None], float]
 def _is_barred(key: Key, request: LeaseRequest) -> bool:
     """Return True if this credential must not be used for that model."""
     return bool(key.barred) and key.is_barred(request.model)
+
+
+def _opens_at(key: Key, model: str | None, now: float) -> float:
+    """Return a lower bound for every request for *model* on this key at any cost."""
+    return max(opens_at(key.quota, model, now), find_next_start(key, model))
 
 
 class Affinities:
@@ -67,7 +73,7 @@ def find_key(
             break
         if at < best_at:
             best, best_at = key, at
-        bound = opens_at(key.quota, index.model, now)
+        bound = _opens_at(key, index.model, now)
         if bound > now:
             closed.append((key, bound))
     for key, bound in closed:
@@ -83,7 +89,7 @@ def find_key(
             if at < best_at:
                 best, best_at = key, at
     for key in checked:
-        index.postpone(key, opens_at(key.quota, index.model, now))
+        index.postpone(key, _opens_at(key, index.model, now))
     return best, best_at
 
 
@@ -92,14 +98,14 @@ def next_spare_slot_at(keys: Collection[Key], plain: CandidateIndex, keep_free: 
     spare = -keep_free
     plain.promote_due(now)  # the last check may be long ago
     for key in plain.ready():  # the first few are nearly always enough
-        if key.quota.open_wide or opens_at(key.quota, None, now) <= now:
+        if key.quota.open_wide or _opens_at(key, None, now) <= now:
             spare += key.slots - key.leases
             if spare > 0:
                 return now
     openings = []
     for key in keys:
         if key.leases < key.slots and key.life is Life.ALIVE and not key.quota.open_wide:
-            at = opens_at(key.quota, None, now)
+            at = _opens_at(key, None, now)
             if at > now:
                 openings.append((at, key.slots - key.leases))
     for at, free in sorted(openings):

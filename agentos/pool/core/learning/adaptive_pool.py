@@ -361,6 +361,8 @@ class AdaptivePool(LeasePool):
     def _slot_taken(self, grant: Grant) -> None:
         if grant.key.quota.concurrency is not None:
             grant.key.quota.concurrency.lease_started(grant.token, grant.key.name, grant.key.leases, grant.granted_at)
+        if not grant.key.proven:
+            self._apply_slots(grant.key)
 
     def _expire(self, now: float) -> None:
         if self.tracks_lease_ends and self.max_lease is not None:
@@ -418,10 +420,12 @@ class AdaptivePool(LeasePool):
         assert concurrency is not None  # noqa: S101 - for the type checker
         if not went_well:
             concurrency.forget(grant.token)
-            return
         if not key.proven:
-            key.proven = True
+            key.proven = went_well
             self._apply_slots(key)
+            self.indexes.reopen([key])
+        if not went_well:
+            return
         width = quota_feedback.find_known_width(key.quota, concurrency.latency) if concurrency.latency else None
         if width is not None and concurrency.widen_to(width / len(key.quota.keys)):
             self._apply(

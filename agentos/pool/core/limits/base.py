@@ -27,6 +27,7 @@ class LimitState:
     __slots__ = ("dimension", "heaviest", "largest", "limit", "scope", "usage")
 
     refills = True  # within its window, so that a waiting request can claim the refill
+    overflows = False  # True: what flows in while it is full is lost
     learned = False  # not stated by the user
     obeyed = True  # False: it is known, but allows everything
     counts_starts = False  # True: calls that started before it was known do not count

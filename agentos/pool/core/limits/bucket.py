@@ -23,6 +23,8 @@ class Bucket(LimitState):
 
     __slots__ = ("_drained", "_fullest", "_guard", "_takes", "empty_at", "fill_time", "seconds_each")
 
+    overflows = True
+
     def __init__(self, limit: Limit) -> None:
         super().__init__(limit)
         assert limit.per != "day"  # noqa: S101 - for the type checker
@@ -140,6 +142,11 @@ class Bucket(LimitState):
 
     def left(self, now: float) -> float:
         return min(self.largest, (now - self.empty_at) / self.seconds_each)
+
+    @property
+    def full_at(self) -> float:
+        """When it is full: from then on what flows in is lost."""
+        return self.empty_at + self.fill_time
 
     @property
     def taken(self) -> float:

