@@ -11,7 +11,7 @@ import pytest
 
 from agentos import Limit
 from agentos.pool.core.invariants import r2_starts_keep_to_the_limit
-from agentos.pool.core.limits.base import FOREVER
+from agentos.pool.core.limits.base import FOREVER, LimitState
 from agentos.pool.core.limits.bucket import Bucket
 from agentos.pool.core.limits.calendar import CalendarWindow, WallTime, next_reset
 from agentos.pool.core.limits.create import build_limit_state
@@ -524,3 +524,55 @@ def test_a_full_bucket_is_taken_for_a_little_less_once_calls_take_time(latency: 
 
     assert bucket.reserve(60.0, 100.0) is not None
     assert bucket.ready_at(1.0, 100.0) == pytest.approx(101.0 + guard)
+
+
+# -- not many calls on their way when a long window turns out to be full ----------------------------------------------
+
+
+def burst(state: LimitState, count: int) -> list[float]:
+    """When calls start that are all made at the instant 0."""
+    found, now = [], 0.0
+    for _ in range(count):
+        now = state.ready_at(1.0, now)
+        state.take(1.0, now)
+        found.append(now)
+    return found
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [Limit("requests", 1_000, per="day"), Limit("requests", 1_000, per=86_400, window="sliding")],
+    ids=["calendar", "sliding"],
+)
+def test_calls_of_a_long_window_start_milliseconds_apart_after_the_first_ones(limit: Limit) -> None:
+    starts = burst(build_limit_state(limit, WallTime(1_800_000_000.0)), 100)
+
+    assert starts[:16] == [0.0] * 16
+    assert starts[99] == pytest.approx(84 * 0.003)
+
+
+def test_pacing_takes_no_more_than_a_thousandth_of_a_day() -> None:
+    state = build_limit_state(Limit("requests", 1_000_000, per="day"), WallTime(1_800_000_000.0))
+
+    assert burst(state, 1_016)[-1] == pytest.approx(1_000 * 86.4e-6)
+
+
+def test_calls_of_a_short_window_start_at_once() -> None:
+    state = build_limit_state(Limit("requests", 1_000, per=60, window="sliding"), WallTime())
+
+    assert burst(state, 100) == [0.0] * 100
+
+
+def test_the_guard_of_a_sliding_window_shrinks_again_while_nothing_is_refused() -> None:
+    state = SlidingWindow(Limit("requests", 2, per=10, window="sliding"))
+    first = state.guard
+    for window in range(3):
+        now = 20.0 * window
+        state.take(1.0, now)
+        state.refuse(state.take(1.0, now), 1.0, now + 0.02)
+    grown = state.guard
+    for number in range(2_000):
+        state.admit(state.take(1.0, 100.0 + 10.0 * number))
+
+    assert grown > 1.4 * first
+    assert state.guard == pytest.approx(first)

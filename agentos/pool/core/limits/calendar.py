@@ -8,8 +8,10 @@ from typing import Any
 
 from ...limit import Limit
 from .allowance import Allowance
-from .base import FOREVER, LimitState
+from .base import FOREVER, LimitState, pack_instant, unpack_instant
+from .sliding import APART, AT_ONCE, PACED_SHARE
 
+_DAY = 86_400.0
 _LONGEST_DAY = 25 * 3600.0  # when daylight saving time ends
 
 
@@ -25,7 +27,7 @@ class WallTime:
 class CalendarWindow(LimitState):
     """An amount per day, reset at an hour of a time zone. A day is identified by the instant of its end."""
 
-    __slots__ = ("allowance", "ends_at", "used", "wall")
+    __slots__ = ("allowance", "ends_at", "took_at", "used", "wall")
 
     refills = False
 
@@ -34,7 +36,8 @@ class CalendarWindow(LimitState):
         self.wall = wall
         self.used = 0.0
         self.ends_at = -FOREVER  # epoch seconds
-        self.allowance = Allowance(limit.amount, 86_400.0)
+        self.took_at = -FOREVER  # the last start
+        self.allowance = Allowance(limit.amount, _DAY)
 
     def _roll(self, now: float) -> None:
         offset = self.wall.offset
@@ -49,13 +52,17 @@ class CalendarWindow(LimitState):
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         self._roll(now)
         if self.used + extra + need <= max(self.allowance.value, min(need, self.largest)):
-            return now
+            if self.dimension or self.used < AT_ONCE:
+                return now
+            # Not many are on their way when the amount turns out to be used up.
+            return max(now, self.took_at + min(APART, PACED_SHARE * _DAY / self.limit.amount))
         return self.ends_at - self.wall.offset
 
     def take(self, need: float, now: float) -> float:
         self._roll(now)
         self.allowance.on_take(now)
         self.used += need
+        self.took_at = now
         return self.ends_at
 
     @property
@@ -82,20 +89,24 @@ class CalendarWindow(LimitState):
         return self.allowance.value - self.used
 
     def pack(self) -> dict[str, Any]:
-        return {
+        packed = {
             "ends_at": None if self.ends_at == -FOREVER else self.ends_at,
             "used": self.used,
             **self.allowance.pack(),
         }
+        if self.used >= AT_ONCE and not self.dimension:
+            packed["took_at"] = pack_instant(self.took_at)
+        return packed
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         ends_at = packed["ends_at"]
         self.ends_at = -FOREVER if ends_at is None else float(ends_at)
         self.used = float(packed["used"])
+        self.took_at = unpack_instant(packed.get("took_at"))
         self.allowance.unpack(packed)
 
     def reset(self) -> None:
-        self.used = 0.0
+        self.used, self.took_at = 0.0, -FOREVER
         self.allowance.reset()
 
 

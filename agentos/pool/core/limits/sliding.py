@@ -14,12 +14,14 @@ from .base import FOREVER, LimitState
 
 _GUARD, _LEAST_GUARD, _MOST_GUARD = 0.01, 0.01, 0.05  # seconds; shares of the window
 _LONG_GUARD = 1e-4  # of the window, if that is more: others wait for the same instant
-_LONGER = 1.5  # the guard after each refusal
+_LONGER, _SHORTER = 1.5, 0.999  # the guard after each refusal at the edge, and after each admitted call
 _SOON = 0.1  # of the window
 _REFILLS = 3.0  # after a refusal, until one call tries if the limit refills continuously
 _DOUBLES_EVERY = 1.5  # times the delay of a refusal, after which twice as many calls start
 # Calls that were refused, of those that fit only if refused calls do not count: then they do. One admitted weighs more.
 _COUNTED, _FREE = 2, -4
+# In windows of an hour or more, calls after the first ones start so many seconds apart, together a small share of it.
+_LONG_WINDOW, AT_ONCE, APART, PACED_SHARE = 3_600.0, 16.0, 0.003, 0.001
 
 
 class SlidingWindow(LimitState):
@@ -93,18 +95,24 @@ class SlidingWindow(LimitState):
             over += sum(amount for _, amount in self.refused)
             counted = heapq.merge(self.starts, self.refused)
         if over <= 0:
-            return max(now, self._ramp())
+            return max(now, self._ramp(), self._paced())
         at = now + self.per + self.guard
         for started, amount in counted:
             over -= amount
             if over <= 0:
-                at = max(started + self.per + self.guard, self._ramp())
+                at = max(started + self.per + self.guard, self._ramp(), self._paced())
                 break
         return at if at < self.probe_at else max(now, self.probe_at)
 
     def _ramp(self) -> float:
         """Return when the next call may start after a refusal: one goes first, then twice as many each time."""
         return self.full_until + _DOUBLES_EVERY * self.lag * math.log2(max(1, self._takes - self._mark + 1))
+
+    def _paced(self) -> float:
+        """Return when the next call may start: in a long window, so that not many are refused when it is full."""
+        if self.per < _LONG_WINDOW or self.dimension or self.used < AT_ONCE:
+            return -FOREVER
+        return self.starts[-1][0] + min(APART, PACED_SHARE * self.per / self.limit.amount)
 
     def take(self, need: float, now: float) -> tuple[int, bool]:
         self._forget(now)
@@ -182,6 +190,7 @@ class SlidingWindow(LimitState):
 
     def admit(self, stamp: tuple[int, bool]) -> None:
         """Note that a call was admitted."""
+        self.guard = max(self._first_guard(), _SHORTER * self.guard)
         if stamp[1]:
             self._echoes = max(_FREE, self._echoes - 2)
         if stamp[0] == self._probe and self.is_window is None:
