@@ -14,6 +14,7 @@ from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
 from .learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
+from .learning.common_evidence import CommonEvidence
 from .learning.limit_doubt import LimitDoubt
 from .learning.recent_starts import RecentStarts
 from .learning.usage_stats import UsageStats
@@ -67,6 +68,7 @@ class Quota:
         "blocks",
         "closed",
         "closed_until",
+        "common",
         "concurrency",
         "costs",
         "doubt",
@@ -103,6 +105,7 @@ class Quota:
         self.overflows = any(state.overflows for state in self.stated)
         self.named: list[tuple[str, LimitState]] | None = None  # cache of ``quota_codec.named_limits``
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
+        self.common = CommonEvidence()  # what all quotas of its provider have shown of it
         self.concurrency: AdaptiveConcurrency | None = None  # of credentials with adaptive slots
         self.inferred_elsewhere = 1  # slots, by processes with adaptive slots, if this one states a number
         self.history: list[tuple[float, str]] = []  # (instant, what was learned), the newest last
@@ -162,6 +165,7 @@ class Quota:
     def learn(self, name: str, state: LimitState) -> None:
         """Add a learned limit."""
         self.learned[name] = state
+        state.share_evidence(self.common)
         self._index_limits()
 
     def unlearn(self, names: Iterable[str]) -> None:
@@ -254,13 +258,10 @@ class Quota:
 
     def reset(self) -> None:
         """Forget everything but the stated limits."""
-        self.blocks = {}
-        self.probation = {}
-        self.learned = {}
-        self.history = []
-        self.doubt, self.token_suspicion = LimitDoubt(), 0.0
+        self.blocks, self.probation = {}, {}
+        self.learned, self.history = {}, []
+        self.doubt, self.token_suspicion, self.refusals = LimitDoubt(), 0.0, 0
         self.rounded_at = self.refused_at = self.admitted_at = -FOREVER
-        self.refusals = 0
         if self.concurrency is not None:
             self.concurrency.reset()
         self._index_limits()
@@ -306,8 +307,7 @@ class Quota:
         return any(isinstance(state, CalendarWindow) for state in self.limits)
 
 
-_MODELS_REMEMBERED = 256
-_HISTORY_LENGTH = 20
+_MODELS_REMEMBERED, _HISTORY_LENGTH = 256, 20
 PROBE_TIMEOUT = 60.0  # seconds of a probe after which the next request may be one
 UNTRIED_SLOTS = 16  # at most, of a credential with adaptive slots and overflowing limits
 

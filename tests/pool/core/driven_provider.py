@@ -6,7 +6,7 @@ import datetime
 import heapq
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from agentos.pool.core import invariants
@@ -78,7 +78,7 @@ class Drive:
 
 def drive(
     pool: AdaptivePool,
-    limiter: Limiter,
+    limiter: Limiter | Mapping[str, Limiter],
     *,
     until: float,
     style: Style = silent,
@@ -87,7 +87,11 @@ def drive(
     other_gap: float = math.inf,
     calls: int = 1_000_000,
 ) -> Drive:
-    """Call as often as the pool allows until that instant; another client takes one every *other_gap* seconds."""
+    """Call as often as the pool allows until that instant; another client takes one every *other_gap* seconds.
+
+    Keys share the *limiter*, or each has its own, by name.
+    """
+    limiters = limiter if isinstance(limiter, Mapping) else dict.fromkeys(pool.keys, limiter)
     seen, chance = Drive(), random.Random(1)
     agenda: list[tuple[float, int, Grant, int, Headers]] = []
     number, in_flight, others_at = 0, 0, other_gap / 2
@@ -115,10 +119,12 @@ def drive(
             in_flight -= 1
             continue
         while others_at <= now:
-            limiter.take(1.0, others_at)  # it comes first
+            for each in {id(each): each for each in limiters.values()}.values():
+                each.take(1.0, others_at)  # it comes first
             others_at += other_gap
-        admitted = limiter.admit(now)
+        own = limiters[grant.key.name]
+        admitted = own.admit(now)
         (seen.admitted if admitted else seen.refused).append(now)
-        headers = style(limiter.level(now), None if admitted else limiter.retry_in(now), now)
+        headers = style(own.level(now), None if admitted else own.retry_in(now), now)
         took = latency * chance.uniform(0.95, 1.05) if admitted else REFUSAL_TIME
         heapq.heappush(agenda, (now + took, place, grant, 200 if admitted else 429, headers))

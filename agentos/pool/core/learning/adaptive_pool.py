@@ -12,6 +12,7 @@ from ..records import EVERY_MODEL, OUTAGE, Grant, Key, KeySpec, LeaseRequest, Qu
 from ..states import Life, LifeEvent
 from . import quota_feedback
 from .adaptive_concurrency import AdaptiveConcurrency, find_survival
+from .common_evidence import CommonEvidence
 from .outage_detector import OutageDetector
 from .rate_feedback import FIRST_COOLDOWN
 from .reported import ReportedLimit
@@ -54,6 +55,7 @@ class AdaptivePool(LeasePool):
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
         self.outages = OutageDetector()
         self._memory = _LeaseBookkeeping()
+        self._common: dict[str | None, CommonEvidence] = {}  # by provider
 
     # -- reactions to answers ---------------------------------------------------------------------------------
 
@@ -74,8 +76,9 @@ class AdaptivePool(LeasePool):
             planned.draws, grant = grant.draws, planned
             if event is Event.LIMITED:
                 del self._memory.calls[grant.token]
-        if event is Event.OK or not (elsewhere or signal.provider in GENERIC_PROVIDERS):
-            key.quota.provider = signal.provider
+        known = event is Event.OK or not (elsewhere or signal.provider in GENERIC_PROVIDERS)
+        if known and key.quota.provider != signal.provider:
+            self._set_provider(key.quota, signal.provider)
         if event in _ANSWERED_EVENTS and not self.outages.has_no_failures:
             self._note_answer(key.quota, signal.provider)
         limited_before = planned is None and self._memory.troubled.get(grant.token) is Event.LIMITED
@@ -104,6 +107,12 @@ class AdaptivePool(LeasePool):
         touched = act(self, grant, signal, now)
         return FeedbackResult(NOBODY if touched is None else touched, touched is not None)
 
+    def _set_provider(self, quota: Quota, provider: str | None) -> None:
+        """Note whose a quota is: the quotas of a provider share evidence."""
+        quota.provider, quota.common = provider, self._common.setdefault(provider, CommonEvidence())
+        for state in quota.limits:
+            state.share_evidence(quota.common)
+
     def wants_readings(self, grant: Grant, now: float) -> bool:
         """Return True if the limits reported in a successful answer are worth reading.
 
@@ -131,7 +140,8 @@ class AdaptivePool(LeasePool):
                 # Of such an answer the core is told only while it tracks how leases end.
                 quota_feedback.count_admitted(grant, now, timed=self.tracks_lease_ends)
             return NOBODY
-        known = len(quota.limits)
+        known, common = len(quota.limits), quota.common
+        opened = common.opened
 
         def learn(_: float) -> None:
             quota_feedback.apply_readings(grant, signal, now)
@@ -141,6 +151,10 @@ class AdaptivePool(LeasePool):
         self._apply(learn, grant.key, now)
         if len(quota.limits) != known or quota.blocks or quota.probation:  # else only amounts changed
             self._refresh_quota(quota)
+        if common.opened != opened:  # what was found out here concerns other keys
+            for other in self.quotas.values():
+                if other.common is common:
+                    self.indexes.reopen(other.keys)
         return self._reopened(quota, now)
 
     def _on_limited(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
@@ -352,6 +366,8 @@ class AdaptivePool(LeasePool):
 
     def _admit(self, spec: KeySpec) -> Key:
         key = super()._admit(spec)
+        if key.quota.provider is None:
+            self._set_provider(key.quota, None)
         if spec.auto:
             self._track_lease_ends()
             if key.quota.concurrency is None:

@@ -13,12 +13,13 @@ _EARLY = 0.5  # of the time since nothing is left: a call that starts so much to
 class LimitProbe:
     """Since when nothing is left, when one call tries, and which one that was."""
 
-    __slots__ = ("blocked_at", "place", "step")
+    __slots__ = ("blocked_at", "place", "step", "waited")
 
     def __init__(self) -> None:
         self.blocked_at = FOREVER  # since when nothing is left
         self.step = _FIRST_AFTER
         self.place = -1.0  # of the call that tries
+        self.waited = 0.0  # seconds that nothing was left when it started
 
     @property
     def at(self) -> float:
@@ -34,15 +35,14 @@ class LimitProbe:
         self.blocked_at = min(self.blocked_at, at)
 
     def on_start(self, early: float, place: float, precision: float, now: float, *, tries: bool) -> None:
-        """Note a call that starts so much too early, by the limit. *tries*: a call may try it at all."""
+        """Note a call that starts so much too early, by the limit. *tries*: a call may try it now."""
         if early <= ROUNDING:
             self.blocked_at, self.step = FOREVER, _FIRST_AFTER
-        elif tries and now + ROUNDING >= self.at:
+        elif tries:
             self.step = _LATER * max(self.step, now - self.blocked_at)
             if early > max(precision, _EARLY * (now - self.blocked_at)):
-                self.place = place
+                self.place, self.waited = place, now - self.blocked_at
 
-    def on_undo(self, place: float) -> None:
-        """Note that a call did not start: if it was to try, another one does."""
-        if place == self.place:
-            self.place, self.step = -1.0, self.step / _LATER
+    def on_undo(self) -> None:
+        """Note that the call that was to try did not start: another one does."""
+        self.place, self.step = -1.0, self.step / _LATER

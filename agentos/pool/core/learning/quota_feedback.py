@@ -161,7 +161,8 @@ def _find_reported(
         return reported
     if not create or len(quota.learned) >= _MOST_LEARNED:
         return None
-    prior = BUCKET if reading.resets_in is None or signal.provider in _BUCKET_PROVIDERS else WINDOW
+    stated = any(isinstance(state, Bucket) and state.limit.amount == limit for state in _declared_limits(grant))
+    prior = BUCKET if stated or reading.resets_in is None or signal.provider in _BUCKET_PROVIDERS else WINDOW
     reported = ReportedLimit(reading.dimension, scope, limit, reading.window or USUAL_WINDOW, prior)
     reported.begin_count(now)
     reported.usage.set_aside = reported.dimension != REQUESTS  # until the cost of requests is known

@@ -47,6 +47,8 @@ def learn_rate(
         adaptive.rate = max(adaptive.rate, min(doubtful, default=0.0) / _DOUBTFUL)
         quota.add_history(now, f"looking for the rate: refused ({signal.why})")
         return None
+    if known:
+        adaptive.overflowed = False  # a known limit held the calls back: the provider's bucket was not full
     stamp = find_stamp(grant, adaptive)
     if stamp is None or not adaptive.on_refusal(stamp, grant.granted_at, now, signal.delay):
         mark_as_untaken(grant, adaptive)

@@ -10,11 +10,13 @@ from ....util.durations import format_rough_duration
 from ...limit import Limit
 from ..cost import REQUESTS
 from ..limits.allowance import Allowance
-from ..limits.base import FOREVER, ROUNDING, pack_instant, unpack_instant
+from ..limits.base import FOREVER, ROUNDING
 from ..limits.bucket import heaviest
+from .common_evidence import CommonEvidence
 from .hypothesis import REPORTED, Hypothesis
 from .limit_probe import LimitProbe
 from .recent_starts import RecentStarts
+from .reported_record import pack_reported, unpack_reported
 from .reset_evidence import BUCKET, SLIDING, TRAVEL, WINDOW, ResetEvidence
 
 USUAL_WINDOW = 60.0
@@ -34,6 +36,8 @@ _TOGETHER = 0.05  # seconds: calls that start within them may arrive in any orde
 _AT_FIRST, _LEAST, _SURE, _MOST = 1.0, -1.0, 2.0, 3.0
 _UNEXPECTED, _UNEXPECTED_SHARE = 3.0, 0.3  # requests left, and share of the limit, that rounding does not explain
 _COUNTED_ALIKE = 2.0  # times the rate in tokens that may seem admitted in a short time, and still be the limit's
+_MOST_SLIDING, _RENEWS = 2.0, 0.25  # evidence that a window slides, at most; what each renewal of all of it takes away
+_PRECISE = 0.1  # share of its window by which a reset may be rounded and tell so
 _SHORT = 4.0  # times as much as is left was expected: the bucket holds less, or refills more slowly
 
 
@@ -51,9 +55,9 @@ class ReportedLimit(Hypothesis):
     """
 
     __slots__ = (
-        *("_group", "_mark", "_suspected", "allowance", "empty_at", "evidence", "fill_time", "heard_at", "heard_taken"),
-        *("hint", "least_rate", "mentioned_at", "obeyed", "per", "probe", "remaining", "renewed_at", "renews"),
-        *("seconds_each", "slides", "starts", "taken", "total", "trust", "usable"),
+        *("_group", "_suspected", "_void", "allowance", "common", "empty_at", "evidence", "fill_time", "heard_at"),
+        *("heard_taken", "hint", "least_rate", "mark", "mentioned_at", "obeyed", "per", "probe", "remaining"),
+        *("renewed_at", "renews", "seconds_each", "slides", "starts", "taken", "total", "trust", "usable"),
     )
 
     source = REPORTED
@@ -78,14 +82,16 @@ class ReportedLimit(Hypothesis):
         self.starts = RecentStarts()
         self.allowance = amount
         self.usable = Allowance(amount, per)  # of a window that begins anew: others may use the rest
-        self._mark = 0.0  # taken when the last burst of refusals began
+        self.mark = 0.0  # taken when the last burst of refusals began
         self.trust = _AT_FIRST
         self.renews = False  # all of it, at the end of its window
-        self.slides = False  # only the oldest calls leave the window, one after the other
+        self.slides = 0.0  # above zero: only the oldest calls leave the window, one after the other
         self._suspected = (FOREVER, FOREVER)  # end of a window after which a call was refused, and when that started
         self.total = FOREVER  # in this window: the least of what was left and what had been taken together
         self.probe = LimitProbe()
+        self.common = CommonEvidence()
         self._group = (-FOREVER, 0.0, 0.0)  # of calls that started together: when, its first place, what was in use
+        self._void = 0.0  # of these, what was refused
         self._measure(amount, per)
 
     def _measure(self, amount: float, per: float) -> None:
@@ -109,8 +115,8 @@ class ReportedLimit(Hypothesis):
 
     @property
     def is_sure(self) -> bool:
-        """True if the limit was renewed as announced."""
-        return self.trust >= _SURE
+        """True if this limit or others of its provider proved true: renewed as announced, or when calls tried."""
+        return self.trust >= _SURE or (self.trust >= _AT_FIRST and self.common.reports_are_true)
 
     @property
     def believed_rate(self) -> float:
@@ -127,13 +133,16 @@ class ReportedLimit(Hypothesis):
 
     # -- LimitState -------------------------------------------------------------------------------------------
 
+    def share_evidence(self, common: CommonEvidence) -> None:
+        self.common = common
+
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         if not self.obeyed:
             return now
         at = self._find_ready(min(need + extra, self._held()), now)
         if at <= now + ROUNDING:
             return now
-        return max(now, min(at, self.probe.at)) if self._may_probe() and self.probe.is_worth_it(at) else at
+        return max(now, min(at, self._probe_at())) if self._may_probe() and self.probe.is_worth_it(at) else at
 
     def _find_ready(self, need: float, now: float) -> float:
         if self.shape == BUCKET:
@@ -143,6 +152,10 @@ class ReportedLimit(Hypothesis):
     def _may_probe(self) -> bool:
         """Return True if a call may try if the limit is true."""
         return self.trust < _MOST and self.dimension == REQUESTS
+
+    def _probe_at(self) -> float:
+        """Return when a call may try: not as soon after nothing is left as calls of other keys that were refused."""
+        return max(self.probe.at, self.common.probe_at(self.probe.blocked_at))
 
     def _window_ready_at(self, need: float, now: float) -> float:
         at = now
@@ -182,8 +195,10 @@ class ReportedLimit(Hypothesis):
 
     def _fits(self, need: float) -> bool:
         """Return False if more would start in a window than it allows, whatever the answers say is left."""
-        counts = self.renews and self.is_sure and not self.starts.merges  # else those of the last window count too
-        return not counts or self._used_since(self.renewed_at - self._kept_for()) + need <= self.limit.amount
+        if not (self.renews and self.is_sure) or self.starts.merges:
+            return True  # calls of the last window would count too
+        allowed = max(self.usable.value, min(need, self.limit.amount))
+        return self._used_since(self.renewed_at - self._kept_for()) + need <= allowed
 
     def _used_since(self, at: float) -> float:
         return sum(amount for started, amount in self.starts.entries if started >= at - ROUNDING)
@@ -196,10 +211,13 @@ class ReportedLimit(Hypothesis):
         self.taken += need
         if self.probe.blocked_at < FOREVER:
             early = self._find_ready(min(need, self._held()), now) - now
-            self.probe.on_start(early, self.taken, self.evidence.precision, now, tries=self._may_probe())
+            tries = self._may_probe() and now + ROUNDING >= self._probe_at()
+            self.probe.on_start(early, self.taken, self.evidence.precision, now, tries=tries)
+            if self.probe.place == self.taken:
+                self.common.probe_started(now)
         if now - self._group[0] > _TOGETHER:
             self._forget(now)
-            self._group = (now, self.taken, self.starts.used + need)
+            self._group, self._void = (now, self.taken, self.starts.used + need), 0.0
         self.empty_at = max(before, now - self.fill_time) + need * self.seconds_each
         if self.shape != BUCKET:
             self._note_start(need, now)
@@ -216,7 +234,9 @@ class ReportedLimit(Hypothesis):
         self.empty_at = stamp[0]
         self.taken -= need
         self._drop(need)
-        self.probe.on_undo(stamp[1])
+        if stamp[1] == self.probe.place:
+            self.probe.on_undo()
+            self.common.probe_ended()
 
     def _drop(self, amount: float) -> None:
         """Take *amount* out of the recent starts."""
@@ -274,7 +294,8 @@ class ReportedLimit(Hypothesis):
         if refused and self.shape == WINDOW and started_at >= self.renewed_at:
             self._suspected = (self.renewed_at, started_at)
         elif self._suspected[0] <= started_at < self._suspected[1] and not self._is_new(amount, remaining, resets_in):
-            self.slides, self.renews = True, False  # a call before the refused ones was admitted, and little was left
+            # A call before the refused ones was admitted, and little was left.
+            self.slides, self.renews = min(_MOST_SLIDING, self.slides + 1.0), False
         if together < self.heard_at:
             return
         if together == self.heard_at and remaining <= self.remaining:
@@ -295,12 +316,15 @@ class ReportedLimit(Hypothesis):
             if refused and own < FOREVER:
                 own = amount / (hint or USUAL_WINDOW) * resets_in  # earlier answers were not reported: as is usual
             self.evidence.add(amount, amount - remaining, resets_in, started_at, exact=exact, own=own, hint=hint)
+            if self.shape == WINDOW:
+                self.evidence.note_longest(self.common.note_reset((self.dimension, hint), resets_in))
         self._measure(amount, self._find_per(amount))
         self.confirmed += 1
         level = self.level_at_answer(remaining, resets_in)
         if self.dimension == 0:
             level -= min(_MOST_BEHIND, amount / 10, _BEHIND * self.believed_rate)
-        self.empty_at = started_at - (level - (self.taken - place)) * self.seconds_each
+        later = self.taken - place - (self._void if together == self._group[0] else 0.0)
+        self.empty_at = started_at - (level - later) * self.seconds_each
         self.remaining = remaining
         if resets_in is not None:
             self._set_renewal(started_at, resets_in)
@@ -354,6 +378,8 @@ class ReportedLimit(Hypothesis):
         elif at >= self.renewed_at or remaining + place > self.total + unexpected:
             self.total = FOREVER
             if self._is_new(amount, remaining, resets_in):
+                if self.evidence.precision < _PRECISE * self.per:  # else all calls of a burst seem to leave at once
+                    self.slides = max(0.0, self.slides - _RENEWS)
                 self.renews = not self.slides
                 self.trust = min(_MOST, self.trust + (remaining >= _RENEWED * amount))
             elif refused:
@@ -402,6 +428,7 @@ class ReportedLimit(Hypothesis):
     def on_admitted(self, amount: float, started_at: float, now: float, _place: float = -2.0) -> bool:
         if _place == self.probe.place:
             self.trust -= 2.0
+            self.common.probe_ended(self.probe.waited, admitted=True)
         return super().on_admitted(amount, started_at, now)
 
     def on_refusal(self, amount: float, place: float, now: float, *, surprising: bool) -> None:
@@ -411,15 +438,18 @@ class ReportedLimit(Hypothesis):
         """
         if place == self.probe.place:
             self.trust = min(_MOST, self.trust + 0.5)
+            self.common.probe_ended(self.probe.waited)
         elif surprising and place > self.heard_taken:
             self.trust -= 1.0
         if place > self.heard_taken:  # else what the answers say is left includes it
             self.give_back(amount)
+        if place >= self._group[1] and self.dimension == REQUESTS:
+            self._void += amount
         self._drop(amount)
         if self.renews and self.renewed_at - now > (1.0 - _NEW) * self.per:  # else the last window has not ended yet
             used = self._used_since(self.renewed_at - (2.0 - _NEW) * self.per)
-            self.usable.lower(used, now, burst_known=place <= self._mark)
-        self._mark = self._mark if place <= self._mark else self.taken
+            self.usable.lower(used, now, burst_known=place <= self.mark)
+        self.mark = self.mark if place <= self.mark else self.taken
         self.least_rate = 0.0
         self.begin_count(now)
 
@@ -430,7 +460,9 @@ class ReportedLimit(Hypothesis):
 
     def drain(self, at: float, stamp: Stamp | None) -> None:
         """Note that nothing was left at a refused call that started then."""
-        place = self.taken if stamp is None else stamp[1]
+        # Calls that started together arrive in any order: those of the same burst were admitted before this one.
+        burst = stamp is not None and stamp[2] == self._group[0] and self.dimension == REQUESTS
+        place = self.taken if stamp is None or burst else stamp[1]
         self.empty_at = max(self.empty_at, at + (self.taken - place) * self.seconds_each)
         if at >= self.heard_at:
             self.remaining = min(self.remaining, max(0.0, place - self.heard_taken))
@@ -439,57 +471,14 @@ class ReportedLimit(Hypothesis):
     # -- storage ----------------------------------------------------------------------------------------------
 
     def pack(self) -> dict[str, Any]:
-        return {
-            "learned": ["told", self.limit.dimension, self.scope, self.limit.amount, self.per],
-            "empty_at": pack_instant(self.empty_at),
-            "renewed_at": pack_instant(self.renewed_at),
-            "heard_at": pack_instant(self.heard_at),
-            "mentioned_at": pack_instant(self.mentioned_at),
-            "heard_taken": self.heard_taken,
-            "taken": self.taken,
-            "remaining": self.remaining,
-            "allowance": self.allowance,
-            "starts": list(self.starts.entries),
-            "hint": self.hint,
-            "least_rate": self.least_rate,
-            "obeyed": self.obeyed,
-            "trust": self.trust,
-            "renews": self.renews,
-            "slides": self.slides,
-            "total": pack_instant(self.total),
-            "blocked_at": pack_instant(self.probe.blocked_at),
-            **self.usable.pack("usable"),
-            "mark": self._mark,
-            "probe": [self.probe.place, self.probe.step],
-            "evidence": self.evidence.pack(),
-            "anchor": self.evidence.anchor,
-            **self.pack_evidence(),
-        }
+        return pack_reported(self)
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
-        """Load a record; those of earlier versions have fewer fields."""
+        _, _, _, amount, per = packed["learned"]
         if "evidence" in packed:  # first, for it tells what a bucket holds
             self.evidence.unpack(packed["evidence"], packed.get("anchor"))
-        _, _, _, amount, per = packed["learned"]
         self._measure(amount, per)
-        self.empty_at = unpack_instant(packed["empty_at"])
-        self.renewed_at = unpack_instant(packed.get("renewed_at"))
-        self.heard_at = unpack_instant(packed["heard_at"])
-        self.mentioned_at = unpack_instant(packed.get("mentioned_at", packed["heard_at"]))
-        self.heard_taken, self.taken = packed["heard_taken"], packed["taken"]
-        self.remaining = packed.get("remaining", amount)
-        self.allowance = packed.get("allowance", amount)
-        self.starts = RecentStarts(packed.get("starts", ()))
-        self.hint = packed.get("hint")
-        self.least_rate = packed.get("least_rate", 0.0)
-        self.obeyed, self.trust = packed.get("obeyed", True), packed.get("trust", _AT_FIRST)
-        self.renews, self.slides = packed.get("renews", False), packed.get("slides", False)
-        self.total = unpack_instant(packed.get("total"), FOREVER)
-        self.probe.blocked_at = unpack_instant(packed.get("blocked_at"), FOREVER)
-        self.usable.unpack(packed, "usable")
-        self._mark = packed.get("mark", 0.0)
-        self.probe.place, self.probe.step = packed.get("probe", (self.probe.place, self.probe.step))
-        self.unpack_evidence(packed)
+        unpack_reported(self, packed)
 
     def reset(self) -> None:
         self.empty_at = self.renewed_at = -FOREVER

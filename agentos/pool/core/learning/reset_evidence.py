@@ -123,6 +123,10 @@ class ResetEvidence:
         if self._low > self._high:
             self._low, self.spare = 0.0, max(self.spare, spare)
 
+    def note_longest(self, resets_in: float) -> None:
+        """Note a reset that another key was told: its window is of the same length."""
+        self._longest = max(self._longest, resets_in)
+
     def _weigh_bucket(self, amount: float, used: float, resets_in: float, hint: float | None) -> None:
         low, high = self._bound_rate(used - self.spare, resets_in)
         if amount > high * _TOLERANCE * max(_USUAL[-1], hint or 0.0):

@@ -85,8 +85,7 @@ class Allowance:
             # What two bursts of refusals agree on, is not noise.
             self.value = min(self.value, likely if self._share == 1.0 else min(likely, max(found, earlier)))
             self._found, self._step = found, 1.0
-            windows = self._patience if self._patience == 1 else max(self._patience, _WORTH_A_REFUSAL / self.value)
-            self._retry_at, self._proven_at = now + windows * self.per, now
+            self._retry_at, self._proven_at = now + self._windows_until_retry() * self.per, now
             self._lowered_at = self._lowered_at if burst_known else now
         return True
 
@@ -100,6 +99,15 @@ class Allowance:
     def is_confirmed(self) -> bool:
         """True if two bursts of refusals found the same, in different windows."""
         return self._patience > 1
+
+    def confirm(self, now: float) -> None:
+        """Note that another limit of the provider has the same usable part: it is not tried again soon."""
+        if self._patience == 1:
+            self._patience = 2
+            self._retry_at = now + self._windows_until_retry() * self.per
+
+    def _windows_until_retry(self) -> float:
+        return self._patience if self._patience == 1 else max(self._patience, _WORTH_A_REFUSAL / self.value)
 
     def on_take(self, now: float) -> None:
         """Try a little more if it is time, and twice as much each time that it is admitted."""

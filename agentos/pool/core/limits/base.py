@@ -8,11 +8,14 @@ Each kind of window implements five operations: ``ready_at`` (the first instant 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...limit import Limit
 from ..cost import DIMENSIONS
 from ..learning.usage_stats import UsageStats
+
+if TYPE_CHECKING:
+    from ..learning.common_evidence import CommonEvidence
 
 FOREVER = float("inf")
 
@@ -40,6 +43,9 @@ class LimitState:
         self.largest = limit.largest
         self.heaviest = FOREVER  # the most that one request can take, whatever it reports
         self.usage = UsageStats()
+
+    def share_evidence(self, common: CommonEvidence) -> None:
+        """Use what all quotas of the provider have shown of it."""
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         """Return the first instant from *now* on at which *need* fits if *extra* is taken now."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...limit import Limit
+from ..learning.common_evidence import CommonEvidence
 from .allowance import Allowance
 from .base import FOREVER, LimitState
 
@@ -22,6 +23,7 @@ _DOUBLES_EVERY = 1.5  # times the delay of a refusal, after which twice as many 
 _COUNTED, _FREE = 2, -4
 # In windows of an hour or more, calls after the first ones start so many seconds apart, together a small share of it.
 _LONG_WINDOW, AT_ONCE, APART, PACED_SHARE = 3_600.0, 16.0, 0.003, 0.001
+_ALIKE = 0.6  # requests by which the usable parts of two limits may differ and confirm each other
 
 
 class SlidingWindow(LimitState):
@@ -39,6 +41,7 @@ class SlidingWindow(LimitState):
         "_probe",
         "_takes",
         "allowance",
+        "common",
         "full_until",
         "guard",
         "is_window",
@@ -61,6 +64,7 @@ class SlidingWindow(LimitState):
         # Seconds that each start counts longer: calls do not reach the provider at the intervals at which they start.
         self.guard = self._first_guard()
         self.allowance = Allowance(limit.amount, self.per)
+        self.common = CommonEvidence()
         self.full_until = -FOREVER  # at the provider, after a refusal
         self.lag = 0.0  # seconds until a refusal arrives
         self.is_window: bool | None = None  # at the provider; None: unknown
@@ -68,6 +72,9 @@ class SlidingWindow(LimitState):
         self._probe = 0  # the number of that call
         self._takes = 0  # the number of the newest start
         self._mark = 0  # of the newest start when the last burst of refusals began
+
+    def share_evidence(self, common: CommonEvidence) -> None:
+        self.common = common
 
     def _first_guard(self) -> float:
         return max(_LONG_GUARD * self.per, min(_GUARD, _LEAST_GUARD * self.per))
@@ -84,7 +91,7 @@ class SlidingWindow(LimitState):
     @property
     def counts_refused(self) -> bool:
         """True if refused calls count at the provider."""
-        return self._echoes >= _COUNTED
+        return self._echoes >= _COUNTED or (self._echoes >= 0 and self.common.counts_refused(self))
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         self._forget(now)
@@ -162,17 +169,23 @@ class SlidingWindow(LimitState):
             return
         number, echo = stamp
         self._forget(now)
+        alone = not self.refused
         if -len(self.starts) <= number - self._takes - 1:
             self.refused.append([self.starts[number - self._takes - 1][0], need])
         self._change(number, -need)
         if number == self._probe:
             self.is_window = True
+            self.common.note_window(True)
             return
         burst_known = number <= self._mark
         if not burst_known:
             self._echoes += echo
+            if echo:
+                self.common.note_echoes(self, self._echoes)
             self._mark, self.lag = self._takes, lag
-        lowered = self.is_window is not False and self.allowance.lower(self.used, now, burst_known=burst_known)
+        if self.is_window is None and self.common.has_windows:
+            self.is_window = True
+        lowered = self.is_window is not False and self._lower(now, burst_known, alone)
         if not burst_known and not lowered:
             self.guard = min(_MOST_GUARD * self.per, _LONGER * self.guard)
         if lowered and self.is_window is None:
@@ -182,6 +195,19 @@ class SlidingWindow(LimitState):
                 self._try_soon(now)
         if self.is_window is not False and self.starts:
             self.full_until = max(self.full_until, self.starts[0][0] + self.per + self.guard)
+
+    def _lower(self, now: float, burst_known: bool, alone: bool) -> bool:
+        """Note that no more could be used than is in use now. Return False if that is the edge of the limit.
+
+        *alone*: no other call was refused in this window, which might count.
+        """
+        if not self.allowance.lower(self.used, now, burst_known=burst_known):
+            return False
+        if alone and not burst_known:
+            share, slack = max(1.0, self.used) / self.limit.amount, _ALIKE / self.limit.amount
+            if self.common.confirms_share(self, share, slack):
+                self.allowance.confirm(now)
+        return True
 
     def _try_soon(self, now: float) -> None:
         """Let one call find out how the limit refills, unless calls leave the window by then: it would tell nothing."""
@@ -193,8 +219,10 @@ class SlidingWindow(LimitState):
         self.guard = max(self._first_guard(), _SHORTER * self.guard)
         if stamp[1]:
             self._echoes = max(_FREE, self._echoes - 2)
+            self.common.note_echoes(self, self._echoes)
         if stamp[0] == self._probe and self.is_window is None:
             self.is_window, self.full_until = False, -FOREVER
+            self.common.note_window(False)
             self.allowance.reset()
 
     def left(self, now: float) -> float:

@@ -583,3 +583,37 @@ def test_a_window_that_is_renewed_in_this_instant_is_not_renewed_for_each_call(r
         count += 1
 
     assert 1 <= count <= 11
+
+
+def test_a_window_that_seemed_to_slide_is_renewed_again_after_it_was_renewed_several_times() -> None:
+    limit = told(8.0, 60.0, prior=WINDOW)
+    limit.slides, renews = 1.0, []
+    for window in range(6):
+        began_at = 60.25 * window
+        hear(limit, 7.0, began_at, resets_in=59.75, window=60.0, stamp=limit.take(1.0, began_at))
+        renews.append(limit.renews)
+
+    assert renews == [False] * 4 + [True] * 2
+
+
+def test_in_a_window_no_more_starts_than_others_leave_whatever_an_answer_says_is_left() -> None:
+    limit = told(3.0, 60.0, prior=WINDOW)
+    limit.renews, limit.trust, limit.usable.value = True, 3.0, 2.0
+    limit.renewed_at, limit.heard_at, limit.remaining = 120.0, 30.0, 3.0
+
+    limit.take(2.0, 61.0)
+
+    assert limit.ready_at(1.0, 62.0) >= 120.0
+
+
+def test_a_burst_of_which_some_are_refused_leaves_nothing_and_not_less() -> None:
+    """Calls that start together arrive in any order, and those that were refused took nothing."""
+    limit = told(8.0, 640.0)
+    stamps = [limit.take(1.0, 100.0 + number / 1_000) for number in range(10)]
+    for stamp in (stamps[2], stamps[5]):
+        limit.apply_reading(8.0, 0.0, 640.0, 64.0, 100.0, stamp, refused=True, now=100.02)
+        limit.on_refusal(1.0, stamp[1], 100.02, surprising=False)
+        limit.drain(100.0, stamp)
+    hear(limit, 7.0, 100.0, resets_in=80.0, stamp=stamps[0])
+
+    assert limit.left(100.05) == pytest.approx(0.0, abs=0.5)
