@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
-from .learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
+from .learning.adaptive_concurrency import CAUTIOUS, MAX_SLOTS, AdaptiveConcurrency
 from .learning.common_evidence import CommonEvidence
 from .learning.limit_doubt import LimitDoubt
 from .learning.recent_starts import RecentStarts
@@ -180,7 +180,7 @@ class Quota:
         self.named = None
         self._by_model.clear()
         self._scopes.clear()
-        self._refresh_blocks()
+        self.refresh_blocks()
 
     def add_history(self, at: float, text: str, instead_of: str | None = None) -> None:
         """Record what was learned; replace the last entry if it begins with *instead_of*."""
@@ -212,11 +212,11 @@ class Quota:
     def end_probation(self, scopes: Iterable[str | None]) -> None:
         for scope in scopes:
             self.probation.pop(scope, None)
-        self._refresh_blocks()
+        self.refresh_blocks()
 
     def begin_probation(self, probation: dict[str | None, float]) -> None:
         self.probation = probation
-        self._refresh_blocks()
+        self.refresh_blocks()
 
     def block(self, scope: str | None, block: Block) -> bool:
         """Close *scope*; the later end wins. Return True if anything changed."""
@@ -224,7 +224,7 @@ class Quota:
         if current is not None and current.until >= block.until:
             return False
         self.blocks[scope] = block
-        self._refresh_blocks()
+        self.refresh_blocks()
         return True
 
     def close_until(self, until: float, model: str | None, evidence: str, now: float) -> bool:
@@ -247,14 +247,14 @@ class Quota:
     def set_spent(self, block: Block | None) -> None:
         """Set or remove (None) the block for money that is gone. Cooldowns in force stay."""
         self.spent = block
-        self._refresh_blocks()
+        self.refresh_blocks()
 
     def forget_ended_blocks(self, now: float) -> None:
         for scope, block in self.blocks.items():
             if block.probe and block.until <= now:
                 self.probation[scope] = -FOREVER
         self.blocks = {scope: block for scope, block in self.blocks.items() if block.until > now}
-        self._refresh_blocks()
+        self.refresh_blocks()
 
     def reset(self) -> None:
         """Forget everything but the stated limits."""
@@ -270,12 +270,13 @@ class Quota:
             state.reset()
             state.usage.reset()
 
-    def _refresh_blocks(self) -> None:
+    def refresh_blocks(self) -> None:
         whole = self.spent or self.whole_block()
         self.closed = whole is not None
         self.closed_until = -FOREVER if whole is None else whole.until
         self.scoped = any(scope not in _WHOLE for scope in self.blocks)
-        self.open_wide = not (self.limits or self.blocks or self.probation) and self.spent is None
+        wary = self.concurrency is not None and len(self.keys) > CAUTIOUS
+        self.open_wide = not (self.limits or self.blocks or self.probation or wary) and self.spent is None
 
     def whole_block(self) -> Block | None:
         """Return the cooldown or pause that excludes every model longest, even if it has ended."""

@@ -23,7 +23,7 @@ _USED_ENOUGH = 0.8  # share of the slots in use at the peak of a round; below it
 _FASTER, _FASTER_BELOW = 3, 16
 # At most so many at once, or this share of all calls admitted so far if that is more: when an unknown limit is reached,
 # all that are in flight are refused. The share is larger where answers take long, by this much per second.
-_CAUTIOUS, _CAUTIOUS_SHARE, _BOLDER = 16, 0.06, 0.2
+CAUTIOUS, _CAUTIOUS_SHARE, _BOLDER = 16, 0.06, 0.2
 _PROBE_AFTER, _LONGEST_PATIENCE = 100, 1_600  # successful calls, once the limit is known
 _NEAR = 1.25
 _NOTHING = ("", 0, 0.0)
@@ -116,8 +116,15 @@ class AdaptiveConcurrency:
 
     def _is_enough(self, keys: int) -> bool:
         """Return True if more at once would be too many refusals, should a limit be reached now."""
-        share = max(_CAUTIOUS_SHARE, _BOLDER * self.latency)
-        return self.latency > 0 and self.slots * keys >= max(_CAUTIOUS, share * self.succeeded)
+        return self.latency > 0 and self.slots * keys >= max(CAUTIOUS, self._share() * self.succeeded)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True if more calls are under way than may be refused when an unknown limit is reached."""
+        return len(self._in_flight) >= max(CAUTIOUS, self._share() * self.succeeded)
+
+    def _share(self) -> float:
+        return max(_CAUTIOUS_SHARE, _BOLDER * self.latency)
 
     def grow(self, keys: int = 1) -> None:
         """Allow more leases at once: so many on all *keys* together."""

@@ -11,8 +11,9 @@ from ..pool import NOBODY, LeasePool
 from ..records import EVERY_MODEL, OUTAGE, Grant, Key, KeySpec, LeaseRequest, Quota, Ticket
 from ..states import Life, LifeEvent
 from . import quota_feedback
-from .adaptive_concurrency import AdaptiveConcurrency, find_survival
+from .adaptive_concurrency import CAUTIOUS, AdaptiveConcurrency, find_survival
 from .common_evidence import CommonEvidence
+from .first_call import take_untried
 from .outage_detector import OutageDetector
 from .rate_feedback import FIRST_COOLDOWN
 from .reported import ReportedLimit
@@ -56,6 +57,7 @@ class AdaptivePool(LeasePool):
         self.outages = OutageDetector()
         self._memory = _LeaseBookkeeping()
         self._common: dict[str | None, CommonEvidence] = {}  # by provider
+        self._untried: dict[Quota, dict[Key, None]] = {}  # that wait until fewer calls are under way
 
     # -- reactions to answers ---------------------------------------------------------------------------------
 
@@ -372,6 +374,11 @@ class AdaptivePool(LeasePool):
             self._track_lease_ends()
             if key.quota.concurrency is None:
                 key.quota.concurrency = AdaptiveConcurrency()
+            if len(key.quota.keys) == CAUTIOUS + 1:
+                self._untried[key.quota] = dict.fromkeys(key.quota.keys)
+                key.quota.refresh_blocks()
+            elif len(key.quota.keys) > CAUTIOUS:
+                self._untried[key.quota][key] = None
         return key
 
     def _slot_taken(self, grant: Grant) -> None:
@@ -432,7 +439,7 @@ class AdaptivePool(LeasePool):
             grant.key.quota.concurrency.forget(grant.token)
 
     def _on_slot_freed(self, grant: Grant, went_well: bool) -> None:
-        key, concurrency = grant.key, grant.key.quota.concurrency
+        key, quota, concurrency = grant.key, grant.key.quota, grant.key.quota.concurrency
         assert concurrency is not None  # noqa: S101 - for the type checker
         if not went_well:
             concurrency.forget(grant.token)
@@ -440,6 +447,8 @@ class AdaptivePool(LeasePool):
             key.proven = went_well
             self._apply_slots(key)
             self.indexes.reopen([key])
+        if quota in self._untried:
+            self.indexes.reopen(take_untried(self._untried[quota]))
         if not went_well:
             return
         width = quota_feedback.find_known_width(key.quota, concurrency.latency) if concurrency.latency else None

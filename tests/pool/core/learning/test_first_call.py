@@ -12,7 +12,7 @@ from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.records import PLAIN, UNTRIED_SLOTS, KeySpec, LeaseRequest
 from agentos.pool.core.states import Life
 from agentos.providers.signal import Event, Signal
-from agentos.simulator.limiters import SlidingLog, TokenBucket
+from agentos.simulator.limiters import FixedWindow, SlidingLog, TokenBucket
 
 from ..driven_provider import drive
 from ..signals_for_pool import ask, limited, ok, said, take, takes
@@ -106,3 +106,49 @@ def test_slow_answers_of_a_sliding_window_are_awaited() -> None:
     seen = drive(key(limit), SlidingLog(10, 1), until=1.4, latency=1.5)
 
     assert len(seen.admitted) == 1
+
+
+# -- many credentials of one quota ------------------------------------------------------------------------------------
+
+
+def organisation(count: int, *limits: Limit) -> AdaptivePool:
+    pool = AdaptivePool()
+    for number in range(count):
+        pool.add(KeySpec(f"key-{number}", auto=True, quota="organisation", limits=limits), 0.0)
+    return pool
+
+
+@pytest.mark.parametrize(("count", "expected"), [(8, 8), (16, 16), (64, 16)])
+def test_few_of_many_credentials_of_an_unknown_quota_start_together(count: int, expected: int) -> None:
+    pool = organisation(count)
+
+    assert len(starts(pool, 1.0)) == expected
+
+
+def test_all_credentials_of_a_quota_start_together_where_its_limits_are_stated() -> None:
+    assert len(starts(organisation(64, Limit("requests", 6_000)), 0.001)) == 64
+
+
+def test_an_unknown_limit_of_many_credentials_refuses_few_calls_when_it_is_reached() -> None:
+    seen = drive(organisation(64), FixedWindow(13, 1), until=60.0, latency=0.1)
+
+    assert len(seen.admitted) > 0.9 * 13 * 60
+    assert len(seen.refused) < 0.03 * len(seen.admitted)
+
+
+def test_all_of_many_credentials_are_used_in_the_end_without_any_limit() -> None:
+    seen = drive(organisation(64), TokenBucket(1_000_000, 1), until=20.0, latency=1.0)
+
+    assert seen.widest >= 64
+
+
+def test_all_of_many_credentials_have_their_turn() -> None:
+    pool, used = organisation(40), set()
+    for now in (0.0, 1.0, 2.0):
+        grants = takes(pool, 16, now)
+        for grant in grants:
+            used.add(grant.key.name)
+            pool.report(grant, said(Event.CALLER), now + 0.5)
+            pool.release(grant, now + 0.5)
+
+    assert len(used) == 40
