@@ -576,3 +576,13 @@ def test_the_guard_of_a_sliding_window_shrinks_again_while_nothing_is_refused() 
 
     assert grown > 1.4 * first
     assert state.guard == pytest.approx(first)
+
+
+def test_the_first_answer_tells_how_late_the_calls_before_it_may_have_arrived() -> None:
+    bucket = Bucket(Limit("requests", 60, per=60, burst=5))
+    for now in (0.0, 1.0):
+        bucket.take(1.0, now)
+
+    bucket.note_latency(2.0)
+
+    assert bucket.left(1.0) == pytest.approx(4.0 - 0.01)

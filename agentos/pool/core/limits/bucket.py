@@ -169,8 +169,10 @@ class Bucket(LimitState):
 
     def note_latency(self, seconds: float) -> None:
         """Note how long a call took: the next ones may arrive earlier after their start than this one did."""
-        if not self.dimension:
-            self._guard = max(self._guard, min(_JITTER, self.seconds_each / 2, _UNEQUAL * seconds))
+        guard = min(_JITTER, self.seconds_each / 2, _UNEQUAL * seconds)
+        if not self.dimension and guard > self._guard:
+            self.empty_at += guard - self._guard  # it may have been full when the calls before this answer started
+            self._guard = guard
 
     def refuse(self, stamp: Any, need: float, at: float) -> None:
         """Note that a call that started then was refused: it took nothing, and there was nothing left."""
