@@ -34,7 +34,7 @@ def grant(step: QueueingStep, bid: SlotRequest) -> SlotGranted | SlotRefused:
             step.depend_on_sessions(ahead[-free:])  # the refusal stands while these stay as they are
             return SlotRefused(step.notify(ahead[0]) + NOTIFY_TIMEOUT)
     if leases >= count_usable_slots(bid.slots, read_stated_slots(bid.request), elsewhere, bid.learned):
-        step.read(bid.credential)
+        step.read(bid.credential, bid.quota)  # the quota too, for it says how many slots others have inferred
         return SlotRefused()
     if bid.sees_all:
         step.read_all()
