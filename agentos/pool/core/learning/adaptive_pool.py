@@ -374,11 +374,11 @@ class AdaptivePool(LeasePool):
             self._track_lease_ends()
             if key.quota.concurrency is None:
                 key.quota.concurrency = AdaptiveConcurrency()
-            if len(key.quota.keys) == CAUTIOUS + 1:
+            if key.quota in self._untried:
+                self._untried[key.quota][key] = None
+            elif len(key.quota.keys) > CAUTIOUS:
                 self._untried[key.quota] = dict.fromkeys(key.quota.keys)
                 key.quota.refresh_blocks()
-            elif len(key.quota.keys) > CAUTIOUS:
-                self._untried[key.quota][key] = None
         return key
 
     def _slot_taken(self, grant: Grant) -> None:

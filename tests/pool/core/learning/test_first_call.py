@@ -152,3 +152,11 @@ def test_all_of_many_credentials_have_their_turn() -> None:
             pool.release(grant, now + 0.5)
 
     assert len(used) == 40
+
+
+def test_credentials_of_one_quota_may_state_slots_or_not() -> None:
+    pool = organisation(16)
+    pool.add(KeySpec("fixed", slots=2, quota="organisation"), 0.0)
+    pool.add(KeySpec("automatic", auto=True, quota="organisation"), 0.0)
+
+    assert len(pool.keys) == 18
