@@ -310,7 +310,7 @@ class Quota:
 
 _MODELS_REMEMBERED, _HISTORY_LENGTH = 256, 20
 PROBE_TIMEOUT = 60.0  # seconds of a probe after which the next request may be one
-UNTRIED_SLOTS = 16  # at most, of a credential with adaptive slots and overflowing limits
+UNTRIED_SLOTS = 16  # at most, of a credential with adaptive slots and overflowing limits that began just now
 
 EVERY_MODEL = "*"  # in ``Key.barred``; no model has this name
 
@@ -337,6 +337,7 @@ class Key:
         "slots_elsewhere",
         "stated",
         "suspicions",
+        "tried_at",
         "used",
     )
 
@@ -352,6 +353,7 @@ class Key:
         self.slots_elsewhere: tuple[int, ...] = ()  # the slots that each of these leases was granted with, or AUTO
         self.auto = spec.auto  # adaptive slots
         self.proven = False  # a call with it has succeeded
+        self.tried_at = FOREVER  # when the first call began of those that are to show it
         self.suspicions = 0  # consecutive refusals that may concern another credential
         self.refused_elsewhere = 0  # consecutive refusals by hosts that are not known to be its provider's
         self.barred: dict[str, str] = {}  # by model that it may not use, the evidence; kept in this process only
@@ -383,7 +385,7 @@ class Key:
         """How many leases this process may hold: few of an untried key with adaptive slots (``first_call``)."""
         if self.stated or self.proven:
             return self.stated or self.quota.learned_slots
-        return min(UNTRIED_SLOTS, self.leases - len(self.leases_elsewhere) + 1) if self.quota.overflows else 1
+        return min(MAX_SLOTS, self.leases - len(self.leases_elsewhere) + 1) if self.quota.overflows else 1
 
     @property
     def learned_slots(self) -> int:

@@ -385,6 +385,8 @@ class AdaptivePool(LeasePool):
         if grant.key.quota.concurrency is not None:
             grant.key.quota.concurrency.lease_started(grant.token, grant.key.name, grant.key.leases, grant.granted_at)
         if not grant.key.proven:
+            if grant.key.leases <= 1 + len(grant.key.leases_elsewhere):
+                grant.key.tried_at = grant.granted_at
             self._apply_slots(grant.key)
 
     def _expire(self, now: float) -> None:

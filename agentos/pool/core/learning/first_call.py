@@ -1,8 +1,9 @@
 """The first call of a credential with adaptive slots goes alone, as long as nothing is lost by that.
 
-A dead or spent credential then costs one call, not a dozen. But a bucket that is full loses what flows in. So until a
-call has succeeded, another one starts each time that the stated buckets are full. Refusals of dead credentials arrive
-within milliseconds, so that these cost hardly more calls; answers take seconds, in which many would be lost.
+A dead or spent credential then costs one call, not a dozen. But a bucket that is full loses what flows in, and a window
+loses what is not used before it ends. So until a call has succeeded, another one starts each time that the stated
+buckets are full, and those of stated windows start at even intervals. Refusals of dead credentials arrive within
+milliseconds, so that these cost hardly more calls; answers take seconds, in which many would be lost.
 
 Where many credentials share a quota of which no limit is known, all would be refused together when it is reached: so
 few of them are tried at a time.
@@ -13,10 +14,10 @@ from __future__ import annotations
 import itertools
 
 from ..limits.base import FOREVER
-from ..limits.bucket import Bucket
-from ..records import Key, Quota
+from ..records import UNTRIED_SLOTS, Key, Quota
 from .adaptive_concurrency import CAUTIOUS
 
+_REFUSED_WITHIN = 1.0  # seconds: a dead credential would have been refused
 _AT_A_TIME = 256  # untried keys that are looked at when a call ends
 
 
@@ -26,8 +27,10 @@ def find_next_start(key: Key, model: str | None) -> float:
         return -FOREVER
     if key.leases <= len(key.leases_elsewhere):
         return FOREVER if is_crowded(key.quota) else -FOREVER
-    buckets = [state for state in key.quota.limits_for(model) if isinstance(state, Bucket)]
-    return max((state.full_at for state in buckets), default=FOREVER)
+    overflows_at = [state.overflows_at for state in key.quota.limits_for(model) if state.overflows]
+    at = max(overflows_at, default=FOREVER)
+    many = key.leases - len(key.leases_elsewhere) >= UNTRIED_SLOTS
+    return max(at, key.tried_at + _REFUSED_WITHIN) if many else at
 
 
 def is_crowded(quota: Quota) -> bool:

@@ -30,7 +30,7 @@ class LimitState:
     __slots__ = ("dimension", "heaviest", "largest", "limit", "scope", "usage")
 
     refills = True  # within its window, so that a waiting request can claim the refill
-    overflows = False  # True: what flows in while it is full is lost
+    overflows = False  # True: something of it is lost if no call starts for long
     learned = False  # not stated by the user
     obeyed = True  # False: it is known, but allows everything
     counts_starts = False  # True: calls that started before it was known do not count
@@ -70,6 +70,11 @@ class LimitState:
     def on_admitted(self, amount: float, started_at: float, now: float, place: float = 0.0) -> bool:
         """Count a call that was admitted as evidence. Return True if that refutes the limit, which is then raised."""
         return False
+
+    @property
+    def overflows_at(self) -> float:
+        """From when on something of it is lost if no call starts."""
+        return FOREVER
 
     def left(self, now: float) -> float:
         """Return how much can be taken now; below zero after an overrun."""

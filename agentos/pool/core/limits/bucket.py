@@ -144,8 +144,7 @@ class Bucket(LimitState):
         return min(self.largest, (now - self.empty_at) / self.seconds_each)
 
     @property
-    def full_at(self) -> float:
-        """When it is full: from then on what flows in is lost."""
+    def overflows_at(self) -> float:
         return self.empty_at + self.fill_time
 
     @property

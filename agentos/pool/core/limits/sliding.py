@@ -53,6 +53,8 @@ class SlidingWindow(LimitState):
         "used",
     )
 
+    overflows = True
+
     def __init__(self, limit: Limit) -> None:
         super().__init__(limit)
         assert limit.per != "day"  # noqa: S101 - for the type checker
@@ -137,6 +139,11 @@ class SlidingWindow(LimitState):
         self.starts.append([now, need])
         self.used = used + need
         return self._takes, echo
+
+    @property
+    def overflows_at(self) -> float:
+        # Calls at even intervals use all of each window, and none needs many at once.
+        return self.starts[-1][0] + self.per / self.limit.amount if self.starts else -FOREVER
 
     @property
     def taken(self) -> float:

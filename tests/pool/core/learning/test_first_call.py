@@ -8,11 +8,12 @@ from functools import partial
 import pytest
 
 from agentos import Limit
+from agentos.pool.core.learning.adaptive_concurrency import MAX_SLOTS
 from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.records import PLAIN, UNTRIED_SLOTS, KeySpec, LeaseRequest
 from agentos.pool.core.states import Life
 from agentos.providers.signal import Event, Signal
-from agentos.simulator.limiters import FixedWindow, SlidingLog, TokenBucket
+from agentos.simulator.limiters import FixedWindow, Limiter, SlidingLog, TokenBucket
 
 from ..driven_provider import drive
 from ..signals_for_pool import ask, limited, ok, said, take, takes
@@ -41,14 +42,23 @@ def test_a_full_bucket_loses_nothing_while_the_first_answer_is_awaited() -> None
     assert starts(key(TEN_A_SECOND), 0.95) == pytest.approx([0.1 * number for number in range(10)])
 
 
-def test_there_are_only_so_many_before_the_first_answer() -> None:
-    assert len(starts(key(TEN_A_SECOND), 600.0)) == UNTRIED_SLOTS
+def test_few_start_while_a_dead_credential_might_be_refused() -> None:
+    hundred_a_second = Limit("requests", 6_000, per=60, burst=1)
+
+    assert len(starts(key(hundred_a_second), 0.99)) == UNTRIED_SLOTS
+    assert len(starts(key(hundred_a_second), 600.0)) == MAX_SLOTS
+
+
+def test_a_window_is_used_at_even_intervals_while_the_first_answer_is_awaited() -> None:
+    ten_in_a_second = Limit("requests", 10, per=1, window="sliding")
+
+    assert starts(key(ten_in_a_second), 0.95) == pytest.approx([0.1 * number for number in range(10)])
 
 
 @pytest.mark.parametrize(
     "limits",
-    [(), (Limit("requests", 10, per=1, window="sliding"),), (Limit("requests", 100, per="day"),)],
-    ids=["unknown", "sliding window", "day"],
+    [(), (Limit("requests", 100, per="day"),)],
+    ids=["unknown", "day"],
 )
 def test_nothing_is_lost_where_nothing_overflows_so_that_the_first_call_goes_alone(limits: tuple[Limit, ...]) -> None:
     pool = key(*limits)
@@ -93,19 +103,19 @@ def test_a_refusal_within_a_refill_is_the_only_one(answer: Callable[[], Signal])
     assert (pool.keys["a"].life is Life.ALIVE) == (answer().event is Event.LIMITED)
 
 
-def test_slow_answers_cost_a_stated_bucket_nothing() -> None:
-    seen = drive(key(TEN_A_SECOND), TokenBucket(10, 1), until=3.0, latency=1.5)
+@pytest.mark.parametrize(
+    ("limit", "limiter", "least"),
+    [
+        (TEN_A_SECOND, TokenBucket(10, 1), 38),  # of 10 + 30
+        (Limit("requests", 10, per=1, window="sliding"), SlidingLog(10, 1), 28),  # of 30
+    ],
+    ids=["bucket", "sliding window"],
+)
+def test_slow_answers_cost_a_stated_limit_nothing(limit: Limit, limiter: Limiter, least: int) -> None:
+    seen = drive(key(limit), limiter, until=3.0, latency=1.5)
 
-    assert len(seen.admitted) >= 38  # of 10 + 30
+    assert len(seen.admitted) >= least
     assert seen.refused == []
-
-
-def test_slow_answers_of_a_sliding_window_are_awaited() -> None:
-    limit = Limit("requests", 10, per=1, window="sliding")
-
-    seen = drive(key(limit), SlidingLog(10, 1), until=1.4, latency=1.5)
-
-    assert len(seen.admitted) == 1
 
 
 # -- many credentials of one quota ------------------------------------------------------------------------------------
