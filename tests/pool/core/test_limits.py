@@ -280,7 +280,20 @@ def test_after_a_refusal_one_call_goes_first_and_then_twice_as_many_each_time() 
         window.take(1, now)
         starts.append(now - 10.05)
 
-    assert [sum(at < limit for at in starts) for limit in (0.1, 0.2, 0.4, 0.5)] == [1, 2, 6, 10]
+    assert [sum(at < limit for at in starts) for limit in (0.1, 0.2, 0.4, 0.5)] == [1, 2, 6, 9]
+
+
+def test_once_a_call_was_refused_those_of_a_window_start_one_by_one() -> None:
+    """But all of them together take a quarter of the window at most."""
+    window = SlidingWindow(Limit("requests", 10, per=10, window="sliding"))
+    window.refuse([window.take(1, 0.0) for _ in range(10)][-1], 1, 0.1, lag=0.1)
+
+    starts = [window.ready_at(1, 30.0)]
+    for _ in range(5):
+        window.take(1, starts[-1])
+        starts.append(window.ready_at(1, starts[-1]))
+
+    assert [later - at for at, later in itertools.pairwise(starts)][1:] == pytest.approx([0.12] * 4)
 
 
 def test_a_window_that_loses_calls_until_the_probe_makes_none() -> None:
@@ -541,14 +554,45 @@ def burst(state: LimitState, count: int) -> list[float]:
 
 @pytest.mark.parametrize(
     "limit",
-    [Limit("requests", 1_000, per="day"), Limit("requests", 1_000, per=86_400, window="sliding")],
-    ids=["calendar", "sliding"],
+    [
+        Limit("requests", 1_000, per="day"),
+        Limit("requests", 1_000, per=86_400, window="sliding"),
+        Limit("requests", 1_000, per=86_400),
+    ],
+    ids=["calendar", "sliding", "bucket"],
 )
 def test_calls_of_a_long_window_start_milliseconds_apart_after_the_first_ones(limit: Limit) -> None:
     starts = burst(build_limit_state(limit, WallTime(1_800_000_000.0)), 100)
 
     assert starts[:16] == [0.0] * 16
-    assert starts[99] == pytest.approx(84 * 0.003)
+    assert starts[99] == pytest.approx(84 * 0.02)
+
+
+def test_what_a_long_bucket_holds_starts_apart_in_the_next_process_too() -> None:
+    bucket, other = (build_limit_state(Limit("requests", 1_000, per=86_400), WallTime()) for _ in range(2))
+    burst(bucket, 50)
+
+    other.unpack(bucket.pack())
+
+    assert other.reserve(1.0, 34 * 0.02 + 0.001) is None
+    assert other.ready_at(1.0, 34 * 0.02 + 0.001) == pytest.approx(35 * 0.02)
+
+
+def test_a_long_bucket_that_refills_as_it_is_used_delays_nothing() -> None:
+    bucket = build_limit_state(Limit("requests", 86_400, per=86_400), WallTime())
+    bucket.take(1.0, 0.0)
+
+    assert bucket.reserve(1.0, 0.0) is not None
+
+
+def test_what_comes_free_of_a_window_after_a_refusal_is_left_to_others_that_wait() -> None:
+    window = SlidingWindow(Limit("requests", 100, per=86_400, window="sliding"))
+    window.take(1.0, 0.0)
+    leaves = 86_400.0 + window.guard
+
+    window.refuse(window.take(1.0, leaves - 0.1), 1.0, leaves - 0.05)
+
+    assert window.ready_at(1.0, leaves) > leaves + 40.0
 
 
 def test_pacing_takes_no_more_than_a_thousandth_of_a_day() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...limit import Limit
 from .allowance import Allowance
 from .base import FOREVER, LimitState, pack_instant, unpack_instant
-from .sliding import APART, AT_ONCE, PACED_SHARE
+from .spread import AT_ONCE, find_spacing
 
 _DAY = 86_400.0
 _LONGEST_DAY = 25 * 3600.0  # when daylight saving time ends
@@ -27,7 +27,7 @@ class WallTime:
 class CalendarWindow(LimitState):
     """An amount per day, reset at an hour of a time zone. A day is identified by the instant of its end."""
 
-    __slots__ = ("allowance", "ends_at", "took_at", "used", "wall")
+    __slots__ = ("allowance", "ends_at", "spacing", "took_at", "used", "wall")
 
     refills = False
 
@@ -36,6 +36,7 @@ class CalendarWindow(LimitState):
         self.wall = wall
         self.used = 0.0
         self.ends_at = -FOREVER  # epoch seconds
+        self.spacing = find_spacing(limit)
         self.took_at = -FOREVER  # the last start
         self.allowance = Allowance(limit.amount, _DAY)
 
@@ -54,8 +55,7 @@ class CalendarWindow(LimitState):
         if self.used + extra + need <= max(self.allowance.value, min(need, self.largest)):
             if self.dimension or self.used < AT_ONCE:
                 return now
-            # Not many are on their way when the amount turns out to be used up.
-            return max(now, self.took_at + min(APART, PACED_SHARE * _DAY / self.limit.amount))
+            return max(now, self.took_at + self.spacing)
         return self.ends_at - self.wall.offset
 
     def take(self, need: float, now: float) -> float:

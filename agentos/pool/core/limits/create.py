@@ -6,7 +6,9 @@ from ...limit import Limit
 from .base import LimitState
 from .bucket import Bucket
 from .calendar import CalendarWindow, WallTime
+from .long_bucket import LongBucket
 from .sliding import SlidingWindow
+from .spread import find_spacing
 
 
 def build_limit_state(limit: Limit, wall: WallTime) -> LimitState:
@@ -15,4 +17,4 @@ def build_limit_state(limit: Limit, wall: WallTime) -> LimitState:
         return CalendarWindow(limit, wall)
     if limit.window == "sliding":
         return SlidingWindow(limit)
-    return Bucket(limit)
+    return LongBucket(limit) if find_spacing(limit) else Bucket(limit)

@@ -12,17 +12,19 @@ from ...limit import Limit
 from ..learning.common_evidence import CommonEvidence
 from .allowance import Allowance
 from .base import FOREVER, LimitState
+from .spread import AT_ONCE, find_spacing
 
 _GUARD, _LEAST_GUARD, _MOST_GUARD = 0.01, 0.01, 0.05  # seconds; shares of the window
 _LONG_GUARD = 1e-4  # of the window, if that is more: others wait for the same instant
 _LONGER, _SHORTER = 1.5, 0.999  # the guard after each refusal at the edge, and after each admitted call
 _SOON = 0.1  # of the window
+_PATIENCE = 0.0005  # share of the window to wait after a refusal: others that wait take what comes free
 _REFILLS = 3.0  # after a refusal, until one call tries if the limit refills continuously
 _DOUBLES_EVERY = 1.5  # times the delay of a refusal, after which twice as many calls start
+# So many such delays lie between calls once one was refused, but together no more than this share of the window.
+_ONE_BY_ONE, _SPREAD = 1.2, 0.25
 # Calls that were refused, of those that fit only if refused calls do not count: then they do. One admitted weighs more.
 _COUNTED, _FREE = 2, -4
-# In windows of an hour or more, calls after the first ones start so many seconds apart, together a small share of it.
-_LONG_WINDOW, AT_ONCE, APART, PACED_SHARE = 3_600.0, 16.0, 0.003, 0.001
 _ALIKE = 0.6  # requests by which the usable parts of two limits may differ and confirm each other
 
 
@@ -49,6 +51,7 @@ class SlidingWindow(LimitState):
         "per",
         "probe_at",
         "refused",
+        "spacing",
         "starts",
         "used",
     )
@@ -59,6 +62,7 @@ class SlidingWindow(LimitState):
         super().__init__(limit)
         assert limit.per != "day"  # noqa: S101 - for the type checker
         self.per = float(limit.per)
+        self.spacing = find_spacing(limit)
         self.used = 0.0
         self.starts: deque[list[float]] = deque()  # [instant, amount], oldest first
         self.refused: deque[list[float]] = deque()  # the same of calls that were refused
@@ -118,10 +122,16 @@ class SlidingWindow(LimitState):
         return self.full_until + _DOUBLES_EVERY * self.lag * math.log2(max(1, self._takes - self._mark + 1))
 
     def _paced(self) -> float:
-        """Return when the next call may start: in a long window, so that not many are refused when it is full."""
-        if self.per < _LONG_WINDOW or self.dimension or self.used < AT_ONCE:
+        """Return when the next call may start, so that not many are under way when the window is full.
+
+        Once a call was refused, each waits if the one before is, too; in a long window they do from the beginning.
+        """
+        if not self.starts or self.dimension:
             return -FOREVER
-        return self.starts[-1][0] + min(APART, PACED_SHARE * self.per / self.limit.amount)
+        apart = min(_ONE_BY_ONE * self.lag, _SPREAD * self.per / self.limit.amount)
+        if self.used >= AT_ONCE:
+            apart = max(apart, self.spacing)
+        return self.starts[-1][0] + apart
 
     def take(self, need: float, now: float) -> tuple[int, bool]:
         self._forget(now)
@@ -201,7 +211,8 @@ class SlidingWindow(LimitState):
             else:
                 self._try_soon(now)
         if self.is_window is not False and self.starts:
-            self.full_until = max(self.full_until, self.starts[0][0] + self.per + self.guard)
+            leaves = self.starts[0][0] + self.per + self.guard
+            self.full_until = max(self.full_until, leaves, now + _PATIENCE * self.per)
 
     def _lower(self, now: float, burst_known: bool, alone: bool) -> bool:
         """Note that no more could be used than is in use now. Return False if that is the edge of the limit.
