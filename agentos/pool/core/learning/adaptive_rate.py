@@ -67,6 +67,7 @@ class AdaptiveRate(Hypothesis):
         "anchor_taken",
         "at",
         "base",
+        "beside_bucket",
         "found",
         "found_in",
         "idle",
@@ -102,6 +103,7 @@ class AdaptiveRate(Hypothesis):
         self.unit = 1.0 if tokens_each is None else tokens_each
         self.rate = max(_SLOWEST, starts_a_second / (_BEGIN_AT if lag < _LATE else _BEGIN_LATE_AT))
         self.searching_since: float | None = now
+        self.beside_bucket = False  # one is stated: it refills continuously, and no faster than stated
         self.found = self.found_in = 0.0  # admitted while searching, and the time that took
         self.lag = lag  # seconds until a refusal arrives
         self.base = self.rate  # as measured last, before any leaning
@@ -123,9 +125,9 @@ class AdaptiveRate(Hypothesis):
         self.row = 0  # consecutive refusals with nothing admitted between
         self._update_limit()
 
-    def begin_at(self, rate: float, at: float) -> None:
+    def begin_at(self, rate: float, at: float, *, beside_bucket: bool = False) -> None:
         """Begin with a rate that was stated or reported, and from a call that was refused although it was kept."""
-        self.rate = rate
+        self.rate, self.beside_bucket = rate, beside_bucket
         self.searching_since = None
         self.found, self.found_in = _PRIOR, _PRIOR / rate
         self.level, self.at = -self._behind(), at
@@ -385,7 +387,7 @@ class AdaptiveRate(Hypothesis):
             # inflow: the rate is between.
             self.rate = min(self.rate, max(math.sqrt(measured * self.rate), _HELD_BACK * measured))
             self.found = self.rate * self.found_in
-        elif known and admitted - expected > _EDGES + _SURPRISE * expected:
+        elif known and not self.beside_bucket and admitted - expected > _EDGES + _SURPRISE * expected:
             # A bucket admits what flows in, whatever the pace. This limit admits more at a higher pace: it is a window,
             # which loses what is not used, or it has grown.
             self.rate = max(measured, math.sqrt(admitted / elapsed * pace))
@@ -397,8 +399,10 @@ class AdaptiveRate(Hypothesis):
         # The more were admitted, the better the rate is known and the longer it stays.
         sure = max(_SHORTEST_PLATEAU, min(_PLATEAU, admitted))
         confirmed = difference <= _EDGES + _AS_BEFORE * expected
-        longest = max(sure, min(_LONGEST_PLATEAU, _SURE * self.found))
-        self.plateau = min(longest, max(sure, self.plateau * 2)) if confirmed else sure
+        # Beside a stated bucket there is less to be found: at most what others stop using.
+        rarely = 2.0 if self.beside_bucket else 1.0
+        longest = max(sure, min(rarely * _LONGEST_PLATEAU, rarely * _SURE * self.found))
+        self.plateau = min(longest, max(sure, self.plateau * 2 * rarely)) if confirmed else sure
 
     def slow_down(self, stamp: tuple[float, float] | None, speed: float, now: float, *, known: bool) -> bool:
         """Halve the rate because traffic grew too fast. Return False if that was done for this burst.
@@ -444,6 +448,7 @@ class AdaptiveRate(Hypothesis):
             "anchor_left": self.anchor_left,
             "at": self.at,
             "base": self.base,
+            "beside_bucket": self.beside_bucket,
             "found": self.found,
             "found_in": self.found_in,
             "lag": self.lag,
@@ -469,6 +474,7 @@ class AdaptiveRate(Hypothesis):
         self.anchor_taken = packed["anchor_taken"]
         self.anchor_left = packed.get("anchor_left", 0.0)
         self.at = packed["at"]
+        self.beside_bucket = packed.get("beside_bucket", False)
         self.found = packed["found"]
         self.found_in = packed["found_in"]
         self.lag = packed["lag"]

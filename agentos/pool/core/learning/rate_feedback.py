@@ -8,6 +8,7 @@ from typing import Any
 from ....providers.signal import Signal
 from ..cost import DIMENSIONS, REQUESTS, TOKENS
 from ..limits.base import LimitState
+from ..limits.bucket import Bucket
 from ..records import Grant, Quota
 from .adaptive_rate import AdaptiveRate
 from .reported import ReportedLimit
@@ -39,7 +40,8 @@ def learn_rate(
             quota.unlearn([_rate_name(scope)])  # it was estimated from refusals that were about tokens
             adaptive.rate = max(adaptive.rate, mistaken.rate / 2)
         if rates:
-            adaptive.begin_at(min(rates), grant.granted_at)
+            beside_bucket = any(isinstance(state, Bucket) for state in known)
+            adaptive.begin_at(min(rates), grant.granted_at, beside_bucket=beside_bucket)
             if tokens_each is None:
                 adaptive.lower_to(*quota.doubt.measure(adaptive.rate))
             return min(FIRST_COOLDOWN, 3.0 / adaptive.rate)

@@ -578,6 +578,50 @@ def test_a_rate_that_is_confirmed_is_kept_for_longer() -> None:
     assert plateaus[-1] == 400.0  # and no longer
 
 
+def refuse_every_hundredth(pace: AdaptiveRate, times: int) -> None:
+    now = 0.0
+    for _ in range(times):
+        for _ in range(100):
+            now = pace.ready_at(1.0, now)
+            pace.take(1.0, now)
+        now = pace.ready_at(1.0, now)
+        pace.on_refusal(pace.take(1.0, now), now, now)
+
+
+def test_a_part_of_a_stated_bucket_is_kept_for_longest() -> None:
+    """What is stated is the most that may be found, and only if others stop using it."""
+    pace = AdaptiveRate(None, 0.0)
+    pace.begin_at(1.0, 0.0, beside_bucket=True)
+
+    refuse_every_hundredth(pace, 8)
+
+    assert pace.plateau == 800.0
+
+
+@pytest.mark.parametrize(("beside_bucket", "highest"), [(True, 1.05), (False, 1.2)])
+def test_more_than_expected_is_a_sign_of_a_window_but_not_beside_a_bucket(beside_bucket: bool, highest: float) -> None:
+    """A bucket admits what flows in: what it was measured at was too low."""
+    pace = AdaptiveRate(None, 0.0)
+    pace.begin_at(0.9, 0.0, beside_bucket=beside_bucket)
+    pace.found, pace.found_in, pace.pressed = 20.0, 20.0 / 0.9, 150.0
+    for number in range(100):
+        pace.take(1.0, float(number))
+
+    pace.on_refusal(pace.take(1.0, 100.0), 100.0, 100.0)
+
+    assert 0.95 < pace.rate <= highest
+    assert (pace.rate > 1.05) == (not beside_bucket)
+
+
+def test_that_an_estimate_is_of_a_stated_bucket_outlives_the_process() -> None:
+    pace, other = AdaptiveRate(None, 0.0), AdaptiveRate(None, 0.0)
+    pace.begin_at(1.0, 0.0, beside_bucket=True)
+
+    other.unpack(json.loads(json.dumps(pace.pack())))
+
+    assert other.beside_bucket
+
+
 def test_what_is_not_used_for_a_minute_is_lost() -> None:
     pace = found(2.0)
 
