@@ -111,7 +111,12 @@ class AdaptivePool(LeasePool):
 
     def _set_provider(self, quota: Quota, provider: str | None) -> None:
         """Note whose a quota is: the quotas of a provider share evidence."""
-        quota.provider, quota.common = provider, self._common.setdefault(provider, CommonEvidence())
+        common = self._common.get(provider)
+        if common is None:
+            # An error may name the provider that successes do not: what these have shown is about the same one.
+            nameless = quota.provider in GENERIC_PROVIDERS and list(self._common.values()).count(quota.common) == 1
+            common = self._common[provider] = quota.common if nameless else CommonEvidence()
+        quota.provider, quota.common = provider, common
         for state in quota.limits:
             state.share_evidence(quota.common)
 

@@ -10,10 +10,11 @@ from agentos import Limit
 from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.learning.common_evidence import CommonEvidence
 from agentos.pool.core.records import KeySpec
+from agentos.providers.signal import Event
 from agentos.simulator.limiters import FixedWindow, Limiter, LimitLevel, SlidingLog, TokenBucket
 
 from ..driven_provider import Headers, drive, durations, silent
-from ..signals_for_pool import ok, take, told_of
+from ..signals_for_pool import ok, said, take, told_of
 
 NAMES = [f"key-{number}" for number in range(8)]
 
@@ -139,3 +140,27 @@ class TestEvidence:
 
         assert (on_its_way, once, twice, at()) == (101.25, 104.0, 116.0, 116.0)
         assert (proven, common.reports_are_true, common.opened) == (True, False, 1)
+
+
+def test_what_answers_without_a_name_have_shown_is_about_the_provider_that_an_error_names() -> None:
+    pool = pool_of_eight()
+    grants = {name: take(pool) for name in NAMES[:2]}
+    for grant in grants.values():
+        pool.report(grant, ok(), 0.1)
+    shown = grants[NAMES[0]].key.quota.common
+
+    pool.report(grants[NAMES[0]], said(Event.BUSY, provider="openai"), 0.2)
+
+    assert all(grant.key.quota.common is shown for grant in grants.values())
+
+
+def test_two_providers_that_errors_name_share_nothing() -> None:
+    pool = pool_of_eight()
+    one, other = take(pool), take(pool)
+    for grant in (one, other):
+        pool.report(grant, ok(), 0.1)
+
+    pool.report(one, said(Event.BUSY, provider="openai"), 0.2)
+    pool.report(other, said(Event.BUSY, provider="anthropic"), 0.2)
+
+    assert one.key.quota.common is not other.key.quota.common
