@@ -497,6 +497,22 @@ def test_a_bucket_is_not_raised_above_what_a_refusal_left() -> None:
     assert bucket.left(0.0) <= 0.0
 
 
+def test_a_refused_call_waits_only_for_the_rest_of_a_refill_if_a_part_of_it_was_left() -> None:
+    bucket = Bucket(Limit("requests", 60, per=60, burst=5))
+    for _ in range(5):
+        bucket.take(1.0, 0.0)
+    part = bucket.find_part_left(5.0, 4.1)
+
+    bucket.refuse(bucket.take(1.0, 1.0), 1.0, 1.0, part)
+
+    assert part == pytest.approx(0.9)
+    assert bucket.ready_at(1.0, 1.0) == pytest.approx(1.1 + 0.02)
+
+
+def test_the_reset_of_another_limit_says_nothing_of_what_a_bucket_had_left() -> None:
+    assert Bucket(Limit("requests", 60, per=60, burst=5)).find_part_left(10.0, 4.1) < 0.0
+
+
 def test_what_was_lost_below_a_bucket_that_has_filled_since_is_not_given_back() -> None:
     bucket = Bucket(Limit("requests", 60, per=60))
     bucket.follow(10.0, 0.0)
@@ -528,7 +544,7 @@ def test_how_far_a_bucket_was_lowered_outlives_the_process() -> None:
     assert other.left(0.0) == pytest.approx(50.0)
 
 
-@pytest.mark.parametrize(("latency", "guard"), [(0.0, 0.0), (0.05, 0.005), (2.0, 0.01)])
+@pytest.mark.parametrize(("latency", "guard"), [(0.0, 0.0), (0.05, 0.005), (2.0, 0.02)])
 def test_a_full_bucket_is_taken_for_a_little_less_once_calls_take_time(latency: float, guard: float) -> None:
     """But a request of all that it holds starts nevertheless."""
     bucket = Bucket(Limit("requests", 60, per=60))
@@ -629,4 +645,4 @@ def test_the_first_answer_tells_how_late_the_calls_before_it_may_have_arrived() 
 
     bucket.note_latency(2.0)
 
-    assert bucket.left(1.0) == pytest.approx(4.0 - 0.01)
+    assert bucket.left(1.0) == pytest.approx(4.0 - 0.02)

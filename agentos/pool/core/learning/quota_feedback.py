@@ -161,7 +161,8 @@ def _find_reported(
         return reported
     if not create or len(quota.learned) >= _MOST_LEARNED:
         return None
-    stated = any(isinstance(state, Bucket) and state.limit.amount == limit for state in _declared_limits(grant))
+    buckets = [state.limit for state in _declared_limits(grant) if isinstance(state, Bucket)]
+    stated = any(limit in (bucket.amount, bucket.largest) for bucket in buckets)  # some report what it holds at once
     prior = BUCKET if stated or reading.resets_in is None or signal.provider in _BUCKET_PROVIDERS else WINDOW
     reported = ReportedLimit(reading.dimension, scope, limit, reading.window or USUAL_WINDOW, prior)
     reported.begin_count(now)
@@ -379,22 +380,40 @@ def _has_room(grant: Grant, now: float) -> bool:
 def _known_limits(grant: Grant, signal: Signal, now: float) -> list[LimitState]:
     """Empty the limits of the refused dimension whose rate is known, since the provider counts more; return them."""
     tokens = any(dimension != DIMENSIONS[REQUESTS] for dimension in signal.dimensions)
+    left = 0.0 if tokens else _find_part_left(grant, signal, now)
     known: list[LimitState] = []
     for state in grant.key.quota.limits_for(grant.model):
         if (state.dimension != REQUESTS) != tokens or isinstance(state, AdaptiveRate):
             continue
         stamp, amount = find_stamp(grant, state), _amount(grant, state)
         if isinstance(state, Bucket):
-            state.refuse(stamp, amount, grant.granted_at)
+            state.refuse(stamp, amount, grant.granted_at, left)
         elif isinstance(state, (SlidingWindow, CalendarWindow)):
             state.refuse(stamp, amount, now, now - grant.granted_at)
             mark_as_untaken(grant, state)
         elif isinstance(state, ReportedLimit):
             if not state.obeyed:
                 continue
-            state.drain(grant.granted_at, stamp)
+            state.drain(grant.granted_at, stamp, left)
         known.append(state)
     return known
+
+
+def _find_part_left(grant: Grant, signal: Signal, now: float) -> float:
+    """Return the part of a call that was left at a refused one, which the exact reset of a bucket tells; 0: unknown."""
+    quota = grant.key.quota
+    for reading in signal.readings:
+        if reading.resets_in is None or float(reading.resets_in).is_integer():
+            continue  # it may be rounded up
+        for state in quota.limits_for(grant.model):
+            if not isinstance(state, (Bucket, ReportedLimit)) or state.dimension != REQUESTS:
+                continue
+            # Not twice in a row: what the first one trusted was wrong.
+            again = now - quota.refused_at < 2.0 * state.seconds_each
+            part = state.find_part_left(reading.limit, reading.resets_in)
+            if 0.0 <= part < 1.0 and not again:
+                return part
+    return 0.0
 
 
 def find_known_width(quota: Quota, latency: float) -> float | None:

@@ -38,6 +38,7 @@ _UNEXPECTED, _UNEXPECTED_SHARE = 3.0, 0.3  # requests left, and share of the lim
 _COUNTED_ALIKE = 2.0  # times the rate in tokens that may seem admitted in a short time, and still be the limit's
 _MOST_SLIDING, _RENEWS = 2.0, 0.25  # evidence that a window slides, at most; what each renewal of all of it takes away
 _PRECISE = 0.1  # share of its window by which a reset may be rounded and tell so
+_ENDS_KNOWN = 0.5  # the same, for the end of a window to be known: of one second, whole seconds say nothing
 _SHORT = 4.0  # times as much as is left was expected: the bucket holds less, or refills more slowly
 
 
@@ -159,11 +160,12 @@ class ReportedLimit(Hypothesis):
 
     def _window_ready_at(self, need: float, now: float) -> float:
         at = now
-        if self.shape == WINDOW and now < self.renewed_at:
+        ends_known = self.shape == WINDOW and self.evidence.precision < _ENDS_KNOWN * self.per
+        if ends_known and now < self.renewed_at:
             if need <= self.remaining - (self.taken - self.heard_taken) and self._fits(need):
                 return now
             at = self.renewed_at
-        if self.shape == WINDOW and self.renews and self.is_sure:
+        if ends_known and self.renews and self.is_sure:
             return self._renewed_ready_at(need, at)
         self._forget(now)
         over = self.starts.used + need - self.allowance
@@ -393,6 +395,11 @@ class ReportedLimit(Hypothesis):
         least = _NEW * self.per + self.evidence.precision  # it may be rounded up
         return remaining >= _RENEWED * amount or (resets_in is not None and resets_in >= least)
 
+    def find_part_left(self, limit: float | None, resets_in: float) -> float:
+        """Return what is left according to a reported bucket that is full then; out of range if it is another one."""
+        told = self.believed and self.shape == BUCKET and limit == self.limit.amount
+        return self._held() - resets_in * self.believed_rate if told else -1.0
+
     def level_at_answer(self, remaining: float, resets_in: float | None) -> float:
         """Return what was left with its fraction, which the reset of a bucket tells: ``remaining`` is rounded down."""
         if self.shape != BUCKET or resets_in is None or resets_in <= 0 or self.evidence.precision >= 1.0:
@@ -458,12 +465,12 @@ class ReportedLimit(Hypothesis):
         self.empty_at -= amount * self.seconds_each
         self.remaining += amount
 
-    def drain(self, at: float, stamp: Stamp | None) -> None:
-        """Note that nothing was left at a refused call that started then."""
+    def drain(self, at: float, stamp: Stamp | None, left: float = 0.0) -> None:
+        """Note that only a part of a call was *left* at a refused one that started then."""
         # Calls that started together arrive in any order: those of the same burst were admitted before this one.
         burst = stamp is not None and stamp[2] == self._group[0] and self.dimension == REQUESTS
         place = self.taken if stamp is None or burst else stamp[1]
-        self.empty_at = max(self.empty_at, at + (self.taken - place) * self.seconds_each)
+        self.empty_at = max(self.empty_at, at + (self.taken - place - left) * self.seconds_each)
         if at >= self.heard_at:
             self.remaining = min(self.remaining, max(0.0, place - self.heard_taken))
             self.allowance = min(self.allowance, self.starts.used)

@@ -10,7 +10,7 @@ from .base import FOREVER, ROUNDING, LimitState
 
 _LONGEST_DEBT = 86_400.0  # seconds for which one request can exhaust a limit, unless its window is longer
 _PEAKS = 32
-_JITTER, _UNEQUAL = 0.01, 0.1  # seconds by which calls arrive sooner or later; the share of an answer's time, at most
+_JITTER, _UNEQUAL = 0.02, 0.1  # seconds by which calls arrive sooner or later; the share of an answer's time, at most
 
 
 class Bucket(LimitState):
@@ -173,15 +173,19 @@ class Bucket(LimitState):
             self.empty_at += guard - self._guard  # it may have been full when the calls before this answer started
             self._guard = guard
 
-    def refuse(self, stamp: Any, need: float, at: float) -> None:
-        """Note that a call that started then was refused: it took nothing, and there was nothing left."""
+    def refuse(self, stamp: Any, need: float, at: float, left: float = 0.0) -> None:
+        """Note that a call that started then was refused: it took nothing, and only a part of a call was *left*."""
         if stamp is not None and not self.dimension:
             self.empty_at -= need * self.seconds_each
         # Calls do not reach the provider at the intervals at which they start: the next one might be early again.
         self._guard = 0.0 if self.dimension else min(_JITTER, self.seconds_each / 2)
         since = 0 if stamp is None or self.dimension else self._takes - stamp[1]
-        self.empty_at = max(self.empty_at, at + self._guard + since * self.seconds_each)
+        self.empty_at = max(self.empty_at, at + self._guard + (since - left) * self.seconds_each)
         self._drained = 0.0
+
+    def find_part_left(self, limit: float | None, resets_in: float) -> float:
+        """Return what is left according to a reported bucket that is full then; out of range if it is another one."""
+        return self.limit.largest - resets_in / self.seconds_each if limit == self.limit.largest else -1.0
 
     def pack(self) -> dict[str, Any]:
         empty_at = None if self.empty_at == -FOREVER else self.empty_at

@@ -169,7 +169,7 @@ def test_a_refusal_at_the_edge_of_a_stated_limit_costs_one_refill() -> None:
         pool.report(grant, ok(), 0.05)
     pool.report(refused, limited(), 0.05)
 
-    assert pool.earliest_start(PLAIN, 0.05) <= 0.12
+    assert pool.earliest_start(PLAIN, 0.05) <= 0.121
     assert estimates(pool) == []
 
 
@@ -333,6 +333,30 @@ def test_a_reset_in_whole_seconds_does_not_delay_a_stated_window_that_nobody_els
 
     assert len(seen.admitted) >= 0.98 * 17 * 30
     assert not seen.refused
+
+
+@pytest.mark.parametrize("limits", [(), (Limit("requests", 22.8, per=1, window="sliding"),)], ids=["unknown", "stated"])
+def test_whole_seconds_do_not_say_when_a_window_of_one_second_ends(limits: tuple[Limit, ...]) -> None:
+    """Each answer says that it ends in a second: waiting for that after the last one loses a fifth of each window."""
+    pool = AdaptivePool()
+    for number in range(8):
+        pool.add(KeySpec(f"key-{number}", auto=True, quota="one", limits=limits), 0.0)
+
+    seen = drive(pool, SlidingLog(19, 1), until=30.0, latency=0.1, style=ietf)
+
+    assert len(seen.admitted) >= 0.95 * 19 * 30
+
+
+def test_a_call_refused_a_moment_too_early_waits_for_that_moment() -> None:
+    """The exact reset of a bucket says that nearly all of a call was left: not a whole refill is to be waited for."""
+    pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 60, per=60, burst=5),)))
+    takes(pool, 5)
+    refused = take(pool, now=1.0)
+
+    told = Reading("requests", 5.0, 0.0, resets_in=4.01, source="x-requests")
+    pool.report(refused, limited(1.0, told), 1.01)
+
+    assert pool.keys["a"].quota.stated[0].ready_at(1.0, 1.01) <= 1.1
 
 
 def test_a_reported_window_is_obeyed_beside_the_same_stated_one_while_others_use_it() -> None:
