@@ -17,6 +17,8 @@ from .reported import ReportedLimit
 FIRST_COOLDOWN = 1.0
 # A search starts at a reported rate that is doubted, divided by this.
 _DOUBTFUL = 8.0
+# Share of its amount that a bucket must hold at once to lose nothing in short pauses.
+_HOLDS_ENOUGH = 0.6
 # Seconds of its rate that a bucket of tokens holds: providers have from a few to sixty.
 _USUAL_BURST = 20.0
 # The sum of a sequential test at which refusals are taken to be about tokens: 200 to 1.
@@ -40,7 +42,9 @@ def learn_rate(
             quota.unlearn([_rate_name(scope)])  # it was estimated from refusals that were about tokens
             adaptive.rate = max(adaptive.rate, mistaken.rate / 2)
         if rates:
-            beside_bucket = any(isinstance(state, Bucket) for state in known)
+            # One that holds little loses what flows in while calls are held back, as a window does.
+            buckets = [state for state in known if isinstance(state, Bucket)]
+            beside_bucket = any(state.largest >= _HOLDS_ENOUGH * state.limit.amount for state in buckets)
             adaptive.begin_at(min(rates), grant.granted_at, beside_bucket=beside_bucket)
             if tokens_each is None:
                 adaptive.lower_to(*quota.doubt.measure(adaptive.rate))

@@ -1057,6 +1057,15 @@ def test_an_estimate_beside_a_stated_limit_begins_at_the_stated_rate() -> None:
     assert not pace_of(pool).searching
 
 
+@pytest.mark.parametrize(("burst", "beside_bucket"), [(None, True), (10, False)])
+def test_a_bucket_that_holds_little_is_taken_for_one_that_loses_inflow(burst: int | None, beside_bucket: bool) -> None:
+    pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 60, burst=burst),)))
+    for now in (0.0, 100.0, 200.0):
+        heard(pool, take(pool, now=now), limited(), now)
+
+    assert pace_of(pool).beside_bucket == beside_bucket
+
+
 def test_clearing_forgets_the_strikes() -> None:
     pool = pool_of(KeySpec("a", slots=99, limits=(Limit("requests", 60),)))
     for now in (0.0, 100.0, 200.0):
