@@ -104,7 +104,7 @@ class LeasePool:
             return None
         key = index.first()
         quota = key.quota
-        if key.barred or quota.blocks or quota.probation or (key.auto and not key.proven):
+        if key.barred or quota.blocks or quota.probation or (key.auto and not (key.proven and quota.limits)):
             return None
         draws = NOTHING if quota.open_wide else reserve(quota, request, now)
         if draws is None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
-from .learning.adaptive_concurrency import CAUTIOUS, MAX_SLOTS, AdaptiveConcurrency
+from .learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
 from .learning.common_evidence import CommonEvidence
 from .learning.limit_doubt import LimitDoubt
 from .learning.recent_starts import RecentStarts
@@ -128,7 +128,7 @@ class Quota:
         self.closed = False  # there is a block for all models, ended or not
         self.closed_until = -FOREVER  # for all models: of whole_block(), FOREVER if spent
         self.scoped = False  # some block applies to one model family
-        self.open_wide = not limits  # no limits and no blocks: every request may start
+        self.open_wide = not limits  # no limits, no blocks and stated slots: every request may start
         self._by_model: dict[str, tuple[LimitState, ...]] = {}
         self._scopes: dict[str, tuple[str, ...]] = {}
 
@@ -275,8 +275,8 @@ class Quota:
         self.closed = whole is not None
         self.closed_until = -FOREVER if whole is None else whole.until
         self.scoped = any(scope not in _WHOLE for scope in self.blocks)
-        wary = self.concurrency is not None and len(self.keys) > CAUTIOUS
-        self.open_wide = not (self.limits or self.blocks or self.probation or wary) and self.spent is None
+        held_back = self.limits or self.blocks or self.probation or self.concurrency is not None
+        self.open_wide = not held_back and self.spent is None
 
     def whole_block(self) -> Block | None:
         """Return the cooldown or pause that excludes every model longest, even if it has ended."""
@@ -310,8 +310,6 @@ class Quota:
 
 _MODELS_REMEMBERED, _HISTORY_LENGTH = 256, 20
 PROBE_TIMEOUT = 60.0  # seconds of a probe after which the next request may be one
-UNTRIED_SLOTS = 16  # at most, of a credential with adaptive slots and overflowing limits that began just now
-
 EVERY_MODEL = "*"  # in ``Key.barred``; no model has this name
 
 

@@ -25,6 +25,8 @@ _FASTER, _FASTER_BELOW = 3, 16
 # all that are in flight are refused. The share is larger where answers take long, by this much per second.
 CAUTIOUS, _CAUTIOUS_SHARE, _BOLDER = 16, 0.06, 0.2
 _PROBE_AFTER, _LONGEST_PATIENCE = 100, 1_600  # successful calls, once the limit is known
+# Of an answer's time per slot, the least time between two starts; seconds, at most and at least.
+_APART, _MOST_APART, _LEAST_APART = 0.4, 0.005, 0.002
 _NEAR = 1.25
 _NOTHING = ("", 0, 0.0)
 _LATELY = 0.2  # weight of the last answer in the latency
@@ -52,6 +54,7 @@ class AdaptiveConcurrency:
         "peak",
         "proven",
         "slots",
+        "started_at",
         "step",
         "succeeded",
         "suspected",
@@ -74,6 +77,7 @@ class AdaptiveConcurrency:
         self.peak = 0  # the most at once since the last change
         self.succeeded = 0  # calls in all
         self._part = 0.0  # of a slot per key by which to grow
+        self.started_at = -math.inf  # the last lease
         self.latency = 0.0  # seconds that an answer takes, lately
         self._strikes = 0  # refusals of one more call than proven, one after the other
         self._struck_at = 0.0
@@ -95,6 +99,7 @@ class AdaptiveConcurrency:
     def lease_started(self, token: int, name: str, at_once: int, at: float = 0.0) -> None:
         """Note that a lease began, with the number of leases on its credential."""
         self._in_flight[token] = name, at_once, at
+        self.started_at = max(self.started_at, at)
         if at_once > self.peak:
             self.peak = at_once
 
@@ -122,6 +127,14 @@ class AdaptiveConcurrency:
     def is_crowded(self) -> bool:
         """True if more calls are under way than may be refused when an unknown limit is reached."""
         return len(self._in_flight) >= max(CAUTIOUS, self._share() * self.succeeded)
+
+    def paced_at(self, keys: int) -> float:
+        """Return when the next call may start, so that slots freed together do not fill together.
+
+        All calls that start while a refusal is on its way are refused as well. *keys* share the quota.
+        """
+        apart = min(_MOST_APART, _APART * self.latency / (self.slots * keys))
+        return -math.inf if self.known or apart < _LEAST_APART else self.started_at + apart
 
     def _share(self) -> float:
         return max(_CAUTIOUS_SHARE, _BOLDER * self.latency)

@@ -111,12 +111,10 @@ class AdaptivePool(LeasePool):
 
     def _set_provider(self, quota: Quota, provider: str | None) -> None:
         """Note whose a quota is: the quotas of a provider share evidence."""
-        common = self._common.get(provider)
-        if common is None:
-            # An error may name the provider that successes do not: what these have shown is about the same one.
-            nameless = quota.provider in GENERIC_PROVIDERS and list(self._common.values()).count(quota.common) == 1
-            common = self._common[provider] = quota.common if nameless else CommonEvidence()
-        quota.provider, quota.common = provider, common
+        # An error may name the provider that successes do not: what these have shown is about the same one.
+        nameless = quota.provider in GENERIC_PROVIDERS and list(self._common.values()).count(quota.common) == 1
+        quota.common = self._common.setdefault(provider, quota.common if nameless else CommonEvidence())
+        quota.provider = provider
         for state in quota.limits:
             state.share_evidence(quota.common)
 
@@ -379,11 +377,11 @@ class AdaptivePool(LeasePool):
             self._track_lease_ends()
             if key.quota.concurrency is None:
                 key.quota.concurrency = AdaptiveConcurrency()
+                key.quota.refresh_blocks()
             if key.quota in self._untried:
                 self._untried[key.quota][key] = None
             elif len(key.quota.keys) > CAUTIOUS:
                 self._untried[key.quota] = dict.fromkeys(key.quota.keys)
-                key.quota.refresh_blocks()
         return key
 
     def _slot_taken(self, grant: Grant) -> None:

@@ -389,3 +389,15 @@ def test_keys_of_one_quota_grow_together_by_as_much_as_one_key() -> None:
         width.grow(8)
 
     assert width.slots == 4
+
+
+def test_slots_that_are_freed_together_do_not_fill_together() -> None:
+    width = AdaptiveConcurrency()
+    width.slots = 16
+    width.lease_started(1, "a", 1, 5.0)
+    assert width.paced_at(1) < 5.0  # nothing is known of the time that answers take
+
+    width.note_latency(0.1)
+
+    assert width.paced_at(1) == pytest.approx(5.0025)
+    assert width.paced_at(16) < 5.0  # so short a time is not worth a timer

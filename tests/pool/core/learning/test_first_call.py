@@ -10,7 +10,8 @@ import pytest
 from agentos import Limit
 from agentos.pool.core.learning.adaptive_concurrency import MAX_SLOTS
 from agentos.pool.core.learning.adaptive_pool import AdaptivePool
-from agentos.pool.core.records import PLAIN, UNTRIED_SLOTS, KeySpec, LeaseRequest
+from agentos.pool.core.learning.first_call import UNTRIED_SLOTS
+from agentos.pool.core.records import PLAIN, KeySpec, LeaseRequest
 from agentos.pool.core.states import Life
 from agentos.providers.signal import Event, Signal
 from agentos.simulator.limiters import FixedWindow, Limiter, SlidingLog, TokenBucket
