@@ -36,6 +36,7 @@ _INSTANTS = (
     "anchor_at",
     "searching_since",
     "took_at",
+    "woke_at",
     "resting_until",
     "renewed_at",
     "full_until",

@@ -24,6 +24,7 @@ from typing import Any
 
 from ...limit import Limit
 from ..limits.base import FOREVER, ROUNDING
+from .adaptive_rate_record import pack_rate, unpack_rate
 from .hypothesis import ESTIMATED, Hypothesis
 
 _SLOWEST = 0.25  # requests per second at which the search starts
@@ -49,7 +50,9 @@ _UNUSED_FOR = 5.0  # seconds without a request that end the search
 # times the square root of what was admitted, the limit has changed, and earlier measurements count no more.
 _AS_BEFORE, _EDGES, _CHANGED = 0.04, 2.0, 2.0
 _FADING = 0.6  # of earlier measurements, with each new one
-_STARVED, _LONGEST_COOLDOWN = 0.8, 21_600.0  # share of the time without an admitted call to wait on; seconds
+_STARVED, _LONGEST_COOLDOWN = 1.5, 10_800.0  # share of the time without an admitted call to wait on; seconds
+# From an hour or so many measured refills on, starvation is taken for a window of a day.
+_HOUR, _DAY, _CERTAIN_REFILLS = 3_600.0, 86_400.0, 5.0
 _AT_ONCE, _AT_ONCE_AFTER = 3.0, 2.0  # requests, at least; and after a cooldown
 _SURPRISE = 0.02  # share of the expected by which more must be admitted to tell a window from a bucket
 _HELD_BACK = 1.15  # times what was measured is the least rate if calls were held back
@@ -86,6 +89,7 @@ class AdaptiveRate(Hypothesis):
         "took_at",
         "unit",
         "unpressed",
+        "woke_at",
     )
 
     source = ESTIMATED
@@ -109,6 +113,7 @@ class AdaptiveRate(Hypothesis):
         self.base = self.rate  # as measured last, before any leaning
         self.level = 0.0  # requests that can start at the instant *at*
         self.at = now
+        self.woke_at = now  # when something was admitted again after several refusals in a row
         self.taken = 0.0  # all requests that were started
         self.took_at = now  # the last start
         self.resting_until = now  # the end of the cooldown
@@ -220,10 +225,11 @@ class AdaptiveRate(Hypothesis):
     def take(self, need: float, now: float) -> tuple[float, float]:
         need /= self.unit
         self._advance(now)
+        rested = self.took_at < self.resting_until
         if self.level < need + 1.0:
             self._on_full_use(need)
         else:
-            self.unpressed += need
+            self.unpressed += 0.0 if rested else need
             if self.searching_since is not None and self.taken:
                 # It goes on from here: the rate was not what held the calls back.
                 self.searching_since += max(0.0, now - max(self.took_at, self.resting_until, self.searching_since))
@@ -292,6 +298,8 @@ class AdaptiveRate(Hypothesis):
         admitted = place - amount - self.anchor_taken - self.refused
         elapsed = started_at - self.anchor_at
         self.mark = self.taken
+        if self.row and admitted >= 0.5:
+            self.woke_at = self.resting_until
         left = self.find_left(amount, delay)
         self.level, self.at = -self._behind() - (self.taken - place), started_at
         if delay is not None:
@@ -324,8 +332,20 @@ class AdaptiveRate(Hypothesis):
         return amount / 2 if delay is None else max(0.0, amount - self.rate * delay)
 
     def cooldown(self, now: float) -> float:
-        """Return how long to wait after refusals with nothing admitted between: in proportion to the time until now."""
-        return min(_LONGEST_COOLDOWN, _STARVED * (now - self.anchor_at))
+        """Return how long to wait after refusals with nothing admitted between: in proportion to the time until now.
+
+        What admits nothing for an hour is a window of a day, which ends a day after its first call at the latest.
+        """
+        starved = now - self.anchor_at
+        refill = self.found_in / self.found if self.found else 0.0
+        wait = min(_LONGEST_COOLDOWN, max(refill, _STARVED * starved))
+        ends_in = self.woke_at + _DAY - now
+        if starved < max(_HOUR, _CERTAIN_REFILLS * refill) or ends_in <= 0:
+            return wait
+        if self.searching_since is None or self.found:
+            self.searching_since = now
+            self.rate, self.found, self.found_in = max(_SLOWEST, self.rate), 0.0, 0.0
+        return min(wait, ends_in)
 
     def restart(self, at: float) -> None:
         """Search anew from then on: a long window has ended, and the rate of the one before tells nothing."""
@@ -441,59 +461,10 @@ class AdaptiveRate(Hypothesis):
     # -- storage ----------------------------------------------------------------------------------------------
 
     def pack(self) -> dict[str, Any]:
-        return {
-            "learned": ["pace", self.scope, self.unit if self.dimension else None],
-            "anchor_at": self.anchor_at,
-            "anchor_taken": self.anchor_taken,
-            "anchor_left": self.anchor_left,
-            "at": self.at,
-            "base": self.base,
-            "beside_bucket": self.beside_bucket,
-            "found": self.found,
-            "found_in": self.found_in,
-            "lag": self.lag,
-            "level": self.level,
-            "mark": self.mark,
-            "overflowed": self.overflowed,
-            "plateau": self.plateau,
-            "pressed": self.pressed,
-            "rate": self.rate,
-            "refused": self.refused,
-            "resting_until": self.resting_until,
-            "row": self.row,
-            "searching_since": self.searching_since,
-            "taken": self.taken,
-            "took_at": self.took_at,
-            "unpressed": self.unpressed,
-            "idle": self.idle,
-            **self.pack_evidence(),
-        }
+        return pack_rate(self)
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
-        self.anchor_at = packed["anchor_at"]
-        self.anchor_taken = packed["anchor_taken"]
-        self.anchor_left = packed.get("anchor_left", 0.0)
-        self.at = packed["at"]
-        self.beside_bucket = packed.get("beside_bucket", False)
-        self.found = packed["found"]
-        self.found_in = packed["found_in"]
-        self.lag = packed["lag"]
-        self.level = packed["level"]
-        self.mark = packed["mark"]
-        self.overflowed = packed["overflowed"]
-        self.plateau = packed["plateau"]
-        self.pressed = packed["pressed"]
-        self.rate = packed["rate"]
-        self.base = packed.get("base", self.rate)
-        self.refused = packed["refused"]
-        self.resting_until = packed["resting_until"]
-        self.row = packed["row"]
-        self.searching_since = packed["searching_since"]
-        self.taken = packed["taken"]
-        self.took_at = packed["took_at"]
-        self.unpressed = packed.get("unpressed", 0.0)
-        self.idle = packed.get("idle", 0.0)
-        self.unpack_evidence(packed)
+        unpack_rate(self, packed)
         self._update_limit()
 
     def reset(self) -> None:

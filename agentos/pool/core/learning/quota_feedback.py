@@ -350,8 +350,9 @@ def apply_long_limit(grant: Grant, signal: Signal, delay: float, now: float) -> 
     if grant.granted_at > parked_at:  # else it is of the same burst
         quota.parked_after = (now, quota.admitted)
         few = parked_at > -math.inf and quota.admitted - admitted < _WHOLE_WINDOW
-        if few and not known and not find_rates(quota, scope):
-            # No window has ended: it takes that long until one more is admitted.
+        # No window has ended: it takes that long until one more is admitted. Or adaptive slots have grown, and would
+        # fill all at once when it ends.
+        if (few or quota.concurrency is not None) and not known and not find_rates(quota, scope):
             get_adaptive_rate(quota, scope, 0.0, now).restart(now + delay)
     rates = find_rates(quota, scope)
     if known and not rates and not any(map(_finds_out_itself, known)) and _is_doubtful(quota, known, grant, now):

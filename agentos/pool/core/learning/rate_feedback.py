@@ -12,6 +12,7 @@ from ..limits.bucket import Bucket
 from ..records import Grant, Quota
 from .adaptive_rate import AdaptiveRate
 from .reported import ReportedLimit
+from .reset_evidence import BUCKET
 
 # Cooldown after a refusal without a delay, at least while nothing is admitted.
 FIRST_COOLDOWN = 1.0
@@ -53,7 +54,7 @@ def learn_rate(
         adaptive.rate = max(adaptive.rate, min(doubtful, default=0.0) / _DOUBTFUL)
         quota.add_history(now, f"looking for the rate: refused ({signal.why})")
         return None
-    if known:
+    if any(_is_bucket(state) for state in known):
         adaptive.overflowed = False  # a known limit held the calls back: the provider's bucket was not full
     stamp = find_stamp(grant, adaptive)
     if stamp is None or not adaptive.on_refusal(stamp, grant.granted_at, now, signal.delay):
@@ -64,6 +65,11 @@ def learn_rate(
     if adaptive.row == 0:
         return min(FIRST_COOLDOWN, (3.0 if adaptive.searching or adaptive.dimension else 1.0) / adaptive.rate)
     return max(FIRST_COOLDOWN, adaptive.cooldown(now))
+
+
+def _is_bucket(state: LimitState) -> bool:
+    """Return True for a limit that refills continuously: calls that it holds back leave nothing unused for long."""
+    return isinstance(state, Bucket) or (isinstance(state, ReportedLimit) and state.shape == BUCKET)
 
 
 def _guess_tokens_a_second(quota: Quota, tokens_each: float, now: float) -> float:

@@ -118,9 +118,10 @@ def test_how_long_the_first_refusal_took_is_known_to_the_search() -> None:
 
 def test_refusals_with_nothing_admitted_between_lengthen_the_cooldown() -> None:
     pool = pool_of("a")
-    now, rests = 0.0, []
+    now, rests, tried_at = 0.0, [], []
     for _ in range(25):
         grant = take(pool, now=now)
+        tried_at.append(now)
         heard(pool, grant, limited(), now)
         pool.release(grant, now)
         until = rests_until(pool, "a", now)
@@ -129,8 +130,10 @@ def test_refusals_with_nothing_admitted_between_lengthen_the_cooldown() -> None:
         now = max(until, pace_of(pool).ready_at(1.0, until))
 
     # In proportion to the time in which nothing was admitted, so that the time until then is known within that share.
-    assert rests[:4] == pytest.approx([1.0, 1.0, 1.6, 2.88])
-    assert rests[-1] == 21_600.0
+    assert rests[:4] == pytest.approx([1.0, 1.5, 3.75, 9.375])
+    assert max(rests) == pytest.approx(10_800.0)
+    # A window of a day ends after a day: one is made within the hour then.
+    assert any(at == pytest.approx(88_200.0, abs=1_800.0) for at in tried_at)
 
 
 def test_the_same_lease_reported_twice_teaches_once() -> None:
@@ -1512,6 +1515,14 @@ def test_a_long_window_that_many_calls_have_used_up_is_no_slow_refill() -> None:
     heard(pool, take(pool, now=1_000.4), said(Event.PARKED, 1_000.0), 1_000.5)
 
     assert "pace" not in pool.keys["a"].quota.learned
+
+
+def test_after_a_long_window_adaptive_slots_do_not_all_start_at_once() -> None:
+    pool = pool_of(KeySpec("a", auto=True))
+    pool.release(take(pool), 0.1)
+    rested(pool, 1_000.0, said(Event.PARKED, 1_000.0))
+
+    assert pace_of(pool).searching
 
 
 def test_a_refusal_at_the_edge_of_an_estimate_costs_one_refill() -> None:

@@ -1009,3 +1009,16 @@ def test_one_call_can_start_at_the_end_of_a_cooldown_however_slow_the_search_is(
     assert pace.ready_at(1.0, 30.0) == 30.0
     assert pace.reserve(1.0, 30.0) is not None
     assert pace.reserve(1.0, 30.0) is None
+
+
+def test_a_cooldown_is_at_least_one_refill_of_what_was_measured() -> None:
+    pace = AdaptiveRate(None, 0.0)
+    pace.found, pace.found_in = 4.0, 2_000.0
+
+    assert pace.cooldown(1.0) == 500.0
+
+
+def test_what_admits_nothing_for_an_hour_is_tried_again_a_day_after_its_first_call() -> None:
+    pace = AdaptiveRate(None, 0.0)
+
+    assert pace.cooldown(80_000.0) == 6_400.0

@@ -151,6 +151,22 @@ def test_a_search_does_not_go_on_while_something_else_holds_the_calls_back() -> 
     assert pace.ready_at(1.0, 60.0) > 60.2
 
 
+def test_what_a_window_held_back_does_not_lower_an_estimate_beside_it() -> None:
+    """It would have found a call in eight hours between the end of one day and that of the next."""
+    pool = pool_of(KeySpec("a", slots=99))
+    pool.report(take(pool), limited(), 0.1)
+    for now in (10.0, 40_000.0, 80_000.0, 86_500.0):
+        left = Reading("requests", 550.0, 500.0, resets_in=86_410.5 - now % 86_400.0, source="x-requests")
+        pool.report(take(pool, now=now), ok(left), now + 0.1)
+    pace_of(pool).begin_at(0.01, 20.0)
+    for now in (40_000.0, 60_000.0, 80_000.0):
+        take(pool, now=now)
+
+    pool.report(take(pool, now=90_000.0), limited(), 90_000.1)
+
+    assert pace_of(pool).rate >= 0.005
+
+
 def test_after_a_call_that_the_others_waited_for_not_much_starts_at_once() -> None:
     pace = AdaptiveRate(None, 0.0)
     pace.begin_at(1.0, 0.0)
