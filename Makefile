@@ -61,6 +61,7 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/transport.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/gateway_programs.py
 	$(BENCH_VENV)/bin/python bench/gateway.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/tokens.py
 	$(BENCH_VENV)/bin/python bench/limiters.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/limiters_virtual.py
 	$(BENCH_VENV)/bin/python bench/drain_virtual.py

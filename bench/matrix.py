@@ -34,7 +34,7 @@ from typing import Any
 
 from matrix_clients import AimdClient, FixedBackoff, PoolClient, Result, Started, drive, present_kit
 from matrix_earlier import COMMIT
-from matrix_provider import Answer, least_time
+from matrix_provider import Answer, calls_until, least_time
 from matrix_variants import CLASSES, Scene, Variant, chosen, matrix, sample, scene_of, variant_from
 
 HERE = Path(__file__).parent
@@ -200,9 +200,21 @@ def report(records: Sequence[Record], *, peers: bool) -> Iterator[str]:
             yield from (f"      {entry}" for entry in record.belief["history"][-6:])
     missed = [record for record in records if record.misses]
     yield f"\n{len(missed)} of {len(records)} variants miss a target{':' if missed else '.'}"
-    yield from (f"  {record.family:14}{record.name}: {'; '.join(record.misses)}" for record in missed)
+    yield from (
+        f"  {record.family:14}{record.name}: {'; '.join([*record.misses, *_room(record)])}" for record in missed
+    )
     if peers:
         yield from _peer_lines(records)
+
+
+def _room(record: Record) -> Iterator[str]:
+    """Say how far a variant lets one be off: what its targets allow a client that has to find out the limit."""
+    scene = scene_of(variant_from(record.name))
+    efficiency, rejected = TARGETS[record.family]
+    if record.ours.efficiency < efficiency:
+        yield f"calls to spare {calls_until(scene, record.least / efficiency) - scene.calls}"
+    if record.ours.rejected > rejected:
+        yield f"{rejected} is {rejected * scene.calls / len(scene.quotas):.1f} refusals a quota"
 
 
 def _present(records: Sequence[Record]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import heapq
+import itertools
 import json
 import math
 import random
@@ -213,6 +214,14 @@ def least_time(scene: Scene) -> float:
     """Return when a client has all its answers that knows all: it calls as soon as limiter and slots permit."""
     ends = heapq.merge(*(_ends(scene, number) for number in range(len(scene.quotas))))
     return next(end for count, end in enumerate(ends, 1) if count == scene.calls)
+
+
+def calls_until(scene: Scene, instant: float) -> int:
+    """Return how many answers that client could have until then."""
+    return sum(
+        sum(1 for _ in itertools.takewhile(lambda end: end <= instant, _ends(scene, number)))
+        for number in range(len(scene.quotas))
+    )
 
 
 def _ends(scene: Scene, number: int) -> Iterator[float]:

@@ -59,7 +59,7 @@ def run_recipe(dialect: Dialect, seed: int) -> str:
         keys = {f"OPENAI_API_KEY_{number}": key for number, key in enumerate(provider.keys, start=1)}
         settings = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTOS_", "OPENAI_"))}
         began = time.monotonic()
-        typed = ["run", "prompts.jsonl", "--worker", "ask.py:ask", "--keys", "env:OPENAI_API_KEY*", "--store", "memory"]
+        typed = ["run", "prompts.jsonl", "--worker", "ask.py:ask", "--keys", "env:OPENAI_API_KEY*"]
         ended = subprocess.run(
             [sys.executable, "-m", "agentos.cli", *typed, "--name", "night", "-j", "200", "--timeout", "5m"],
             cwd=place,
