@@ -26,7 +26,6 @@ A_MINUTE: Final = 60_000
 HELD: Final = A_MINUTE // 4
 SECONDS: Final = 42
 MOST_REFUSED: Final = 0.05
-BYTES_PER_TOKEN: Final = 4
 WORKER: Final = """
 import openai
 
