@@ -119,6 +119,22 @@ def test_slow_answers_cost_a_stated_limit_nothing(limit: Limit, limiter: Limiter
     assert seen.refused == []
 
 
+@pytest.mark.parametrize(("limits", "at_once"), [((), 1), ((Limit("requests", 600),), 4)], ids=["unknown", "stated"])
+def test_calls_start_a_few_milliseconds_apart_only_while_no_limit_is_known(
+    limits: tuple[Limit, ...], at_once: int
+) -> None:
+    pool = key(*limits)
+    first = take(pool)
+    pool.report(first, ok(), 0.1)
+    pool.release(first, 0.1)
+    assert pool.keys["a"].slots >= 4
+
+    started = sum(pool.acquire(PLAIN, None, 1.0) is not None for _ in range(4))
+
+    assert started == at_once
+    assert pool.acquire(PLAIN, None, 1.006) is not None
+
+
 # -- many credentials of one quota ------------------------------------------------------------------------------------
 
 
